@@ -13,6 +13,9 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// Bytes of log text that are kept, the last ones: `log_buf_len` can be large.
 const MOST_LOG: usize = 8 << 20;
 
+/// How the reason begins if the document holds less of the log than was read: the crash was searched in all of it.
+const SHORTENED: &str = "the first";
+
 /// What is known of a crash from notes and log. What cannot be known is null.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
@@ -41,7 +44,7 @@ pub struct Facts {
     pub memory_bytes: u64,
     /// Bytes of a page.
     pub page_size: Option<u64>,
-    /// The crash; null without one in the log.
+    /// The crash; null without one in the log, and if the log that could be read has none: [`Facts::read_whole_log`].
     pub crash: Option<Crash>,
     /// What is absent, and why.
     pub missing: Vec<Missing>,
@@ -110,7 +113,7 @@ impl Facts {
             note(
                 "log",
                 format!(
-                    "the first {skipped} records are missing: the log is longer than {} MiB",
+                    "{SHORTENED} {skipped} records are missing: the log is longer than {} MiB",
                     MOST_LOG >> 20
                 ),
             );
@@ -135,6 +138,13 @@ impl Facts {
             missing,
             log: records,
         }
+    }
+}
+
+impl Facts {
+    /// Returns whether the whole log was read. Else no crash in it says nothing.
+    pub fn read_whole_log(&self) -> bool {
+        self.missing.iter().all(|missing| missing.what != "log" || missing.reason.starts_with(SHORTENED))
     }
 }
 

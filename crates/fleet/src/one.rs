@@ -150,8 +150,8 @@ fn extract(path: &Path, arguments: &OneArguments, redaction: Option<Redaction>) 
             let space = AddressSpace::discover(source.memory())?;
             let memory = VirtualMemory::new(&space, source.memory());
             let machine = Machine::open(&space, &memory, source.memory().notes())?;
-            let log = KernelLog::read(source.memory()).unwrap_or_default();
-            let mut report = Report::new(&machine, &log);
+            let log = KernelLog::read(source.memory());
+            let mut report = Report::new(&machine, log.as_ref());
             let tables = tables::inside(&machine, &report, &place.key, redaction);
             crash.put(tables, &place, &mut row)?;
             if let Some(redaction) = redaction {

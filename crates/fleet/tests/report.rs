@@ -78,6 +78,30 @@ fn signatures_come_by_count_and_requested_ones_last() {
 }
 
 #[test]
+fn a_log_that_could_not_be_read_is_not_one_without_a_crash() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let write = |number: u32, reason: Option<&str>| {
+        let mut facts: Value =
+            serde_json::from_str(&facts(number, "6.12.3", "web1", NOVEMBER, "tcp_ack")).unwrap();
+        facts["crash"] = Value::Null;
+        let missing = reason.map(|reason| serde_json::json!({"what": "log", "reason": reason}));
+        facts["missing"] = missing.into_iter().collect();
+        fs::write(path.join(format!("{number}.json")), facts.to_string()).unwrap();
+    };
+    write(1, None);
+    write(2, Some("cannot read the kernel's printk ring buffer"));
+    write(3, Some("7 records are inconsistent or unreadable"));
+    // All of it was searched for a crash.
+    write(4, Some("the first 9 records are missing: the log is longer than 8 MiB"));
+    succeeds(path, &["extract", "--to", "tables", "1.json", "2.json", "3.json", "4.json"]);
+    let found = report(path, &[]);
+    assert_eq!((&found["without_signature"], &found["log_unread"]), (&2.into(), &2.into()));
+    let text = succeeds(path, &["report", "tables"]);
+    assert!(text.contains("2 without a crash in the log, 2 whose log could not be read"), "{text}");
+}
+
+#[test]
 fn only_new_signatures_are_listed_since_a_date() {
     let directory = tables();
     let new = report(directory.path(), &["--since", "2026-11-20"]);

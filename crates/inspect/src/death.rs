@@ -2,6 +2,7 @@
 
 use pagehaul_facts::{Crash, Event, Kind, Line, Signature, lines_of};
 use pagehaul_kernel::{KernelLog, Record};
+use pagehaul_present::number::counted;
 use serde::Serialize;
 
 /// Lines before the crash that are kept.
@@ -35,8 +36,11 @@ impl LogLine {
 /// How the machine died.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Death {
-    /// The kind. None without a crash in the log: the memory of a running or silent machine.
+    /// The kind. None without a crash in the log: the memory of a running or silent machine, unless `unknown` says otherwise.
     pub kind: Option<Kind>,
+    /// Why a kind of None says nothing: the log cannot be read, or not in whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
     /// The line of the panic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<LogLine>,
@@ -64,7 +68,11 @@ pub struct Death {
 impl Death {
     /// Returns the kind in words.
     pub fn describe(&self) -> &'static str {
-        self.kind.map_or("no panic", Kind::describe)
+        match self.kind {
+            Some(kind) => kind.describe(),
+            None if self.unknown.is_some() => "not known",
+            None => "no panic",
+        }
     }
 }
 
@@ -83,6 +91,10 @@ pub fn death(log: &KernelLog, crashed: bool) -> (Death, Option<Signature>) {
         ..Death::default()
     };
     let Some((event, crash)) = event.and_then(|event| Some((event, Crash::new(&lines, &event)?))) else {
+        death.unknown = (log.damaged > 0).then(|| {
+            let lost = counted(log.damaged, "record");
+            format!("{lost} of the log cannot be read, and the others have no panic")
+        });
         return (death, None);
     };
     death.kind = Some(event.kind);
@@ -172,6 +184,15 @@ mod tests {
         assert_eq!(crash.earlier.len(), 1);
         let running = read(&lines, false);
         assert_eq!((running.kind, running.earlier.len()), (None, 3));
+    }
+
+    #[test]
+    fn a_log_that_is_read_in_part_says_nothing_of_a_panic_that_it_lacks() {
+        let lacking = KernelLog { records: Vec::new(), damaged: 3 };
+        let (death, signature) = super::death(&lacking, true);
+        assert_eq!((death.describe(), signature), ("not known", None));
+        assert!(death.unknown.unwrap().starts_with("3 records of the log cannot be read"));
+        assert_eq!(super::death(&KernelLog::default(), true).0.describe(), "no panic");
     }
 
     #[test]

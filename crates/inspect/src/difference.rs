@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
+use crate::gaps::{Gaps, Part};
 use crate::memory::counter_bytes;
 use crate::{Report, StackGroup};
 
@@ -40,11 +41,13 @@ pub struct Difference {
     /// Releases, if they differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub releases: Option<[String; 2]>,
-    /// Signatures, if they differ.
+    /// Signatures, if they differ. "not known" without a log that could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signatures: Option<[String; 2]>,
     /// Findings, without regard to the numbers in their texts.
     pub findings: Sides<String>,
+    /// Findings of one dump that the other may have: it lacks parts that this one has.
+    pub unsure_findings: Sides<String>,
     /// Tasks by state, and all.
     pub tasks: Vec<Change>,
     /// Stacks of blocked tasks (D), by their functions.
@@ -57,7 +60,18 @@ pub struct Difference {
     pub vmalloc: Vec<Change>,
     /// Modules.
     pub modules: Sides<String>,
+    /// Parts that are not compared, as nothing of them was read in one dump.
+    pub not_compared: Vec<Part>,
+    /// Parts that were read in part in one dump: only rows that both have are compared. Numbers of tasks are the least possible ones.
+    pub partial: Vec<Part>,
+    /// The parts that were not read in whole, of each dump.
+    pub gaps: [Gaps; 2],
+    /// What is missing in each dump, one sentence each.
+    pub missing: [Vec<String>; 2],
 }
+
+/// The parts that are compared.
+const COMPARED: [Part; 5] = [Part::Tasks, Part::Memory, Part::Slab, Part::Vmalloc, Part::Modules];
 
 /// Compares two reports.
 pub fn difference(before: &Report, after: &Report) -> Difference {
@@ -65,24 +79,73 @@ pub fn difference(before: &Report, after: &Report) -> Difference {
     let findings = |report: &Report| report.verdict.iter().map(|finding| finding.text.clone()).collect();
     let modules = |report: &Report| report.modules.iter().map(|module| module.name.clone()).collect();
     let signature = |report: &Report| {
-        report.signature.as_ref().map_or_else(|| "none".into(), |it| format!("{} ({})", it.sig, it.text()))
+        let none = if report.death.unknown.is_some() { "not known" } else { "none" };
+        report.signature.as_ref().map_or_else(|| none.into(), |it| format!("{} ({})", it.sig, it.text()))
     };
     let functions = |group: &StackGroup| group.stack.functions().map(str::to_owned).collect::<Vec<_>>();
-    let mut tasks = changes(states(before), states(after));
+    let gaps = [&before.gaps, &after.gaps];
+    let lacks = |part| gaps.iter().any(|gaps| gaps.lacks(part));
+    let is_partial = |part| !lacks(part) && gaps.iter().any(|gaps| gaps.is_partial(part));
+    let compare = |part: Part, before: Rows, after: Rows| match (lacks(part), is_partial(part)) {
+        (true, _) => Vec::new(),
+        (_, true) => changes_of_both(before, after),
+        _ => changes(before, after),
+    };
+    let mut tasks = match lacks(Part::Tasks) {
+        true => Vec::new(),
+        false => changes(states(before), states(after)),
+    };
     tasks.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut findings =
+        sides(findings(before), findings(after), |text| text.replace(|c: char| c.is_ascii_digit(), ""));
+    let mut unsure_findings = Sides { gone: Vec::new(), new: Vec::new() };
+    if after.gaps.exceed(&before.gaps) {
+        unsure_findings.gone = std::mem::take(&mut findings.gone);
+    }
+    if before.gaps.exceed(&after.gaps) {
+        unsure_findings.new = std::mem::take(&mut findings.new);
+    }
+    let mut stacks = sides(before.blocked.clone(), after.blocked.clone(), functions);
+    forget_unknown(&mut stacks, gaps, Part::Tasks);
+    forget_unknown(&mut stacks, gaps, Part::Stacks);
+    let mut modules = sides(modules(before), modules(after), Clone::clone);
+    forget_unknown(&mut modules, gaps, Part::Modules);
     Difference {
         releases: differ(&before.system.release, &after.system.release),
         signatures: differ(&signature(before), &signature(after)),
-        findings: sides(findings(before), findings(after), |text| {
-            text.replace(|c: char| c.is_ascii_digit(), "")
-        }),
+        findings,
+        unsure_findings,
         tasks,
-        stacks: sides(before.blocked.clone(), after.blocked.clone(), functions),
-        memory: changes(memory(before), memory(after)),
-        slab: changes(slab(before), slab(after)),
-        vmalloc: changes(vmalloc(before), vmalloc(after)),
-        modules: sides(modules(before), modules(after), Clone::clone),
+        stacks,
+        memory: compare(Part::Memory, memory(before), memory(after)),
+        slab: compare(Part::Slab, slab(before), slab(after)),
+        vmalloc: compare(Part::Vmalloc, vmalloc(before), vmalloc(after)),
+        modules,
+        not_compared: COMPARED.into_iter().filter(|part| lacks(*part)).collect(),
+        partial: COMPARED.into_iter().filter(|part| is_partial(*part)).collect(),
+        gaps: gaps.map(Clone::clone),
+        missing: [before.missing.clone(), after.missing.clone()],
     }
+}
+
+/// Forgets what one dump has and the other may have, too: it was not read in whole.
+fn forget_unknown<T>(sides: &mut Sides<T>, [before, after]: [&Gaps; 2], part: Part) {
+    if !before.is_whole(part) {
+        sides.new.clear();
+    }
+    if !after.is_whole(part) {
+        sides.gone.clear();
+    }
+}
+
+/// Compares the rows that both have.
+fn changes_of_both(mut before: Rows, mut after: Rows) -> Vec<Change> {
+    let names = |rows: &Rows| rows.iter().map(|(name, _)| name.clone()).collect::<HashSet<_>>();
+    let both: HashSet<String> = names(&before).intersection(&names(&after)).cloned().collect();
+    for rows in [&mut before, &mut after] {
+        rows.retain(|(name, _)| both.contains(name));
+    }
+    changes(before, after)
 }
 
 type Rows = Vec<(String, u64)>;
@@ -161,6 +224,19 @@ mod tests {
         let found = changes(before, after);
         let found: Vec<_> = found.iter().map(|change| (change.name.as_str(), change.growth())).collect();
         assert_eq!(found, [("c", -100), ("d", 7), ("b", 4)]);
+    }
+
+    #[test]
+    fn a_part_that_one_side_lacks_is_forgotten() {
+        let mut gaps = Gaps::default();
+        gaps.add(Part::Modules, false);
+        let mut found = sides(vec!["a", "b"], vec!["b", "c"], |text| *text);
+        forget_unknown(&mut found, [&Gaps::default(), &gaps], Part::Modules);
+        assert_eq!((found.gone, found.new), (vec![], vec!["c"]));
+        let rows =
+            |rows: &[(&str, u64)]| rows.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        let found = changes_of_both(rows(&[("a", 1), ("b", 5)]), rows(&[("b", 4)]));
+        assert_eq!(found, [Change { name: "b".into(), before: 5, after: 4 }]);
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub(crate) struct Known<'a> {
     per_cpu_offsets: u64,
     warnings: Vec<String>,
     modules_known: bool,
+    modules_whole: bool,
     runs: bool,
 }
 
@@ -118,6 +119,7 @@ impl<'a> Machine<'a> {
             cpu_count: 1,
             warnings,
             modules_known: false,
+            modules_whole: false,
             runs: false,
         };
         Self::of(Arc::new(known), Space::new(memory, btf)).with_cpu_count().with_modules()
@@ -165,6 +167,16 @@ impl<'a> Machine<'a> {
     /// Whether the list of modules could be read.
     pub(crate) fn modules_known(&self) -> bool {
         self.known.modules_known
+    }
+
+    /// Whether the list of modules could be read to its end.
+    pub(crate) fn modules_whole(&self) -> bool {
+        self.known.modules_whole
+    }
+
+    /// Whether stacks can be unwound beyond their first frame.
+    pub(crate) fn unwinds(&self) -> bool {
+        self.known.records.is_some() || self.known.table.is_some()
     }
 
     /// Returns what VMCOREINFO and the page tables say.
@@ -335,7 +347,8 @@ impl<'a> Machine<'a> {
 impl Known<'_> {
     fn add_modules(&mut self, loaded: LoadedModules) {
         self.modules_known = true;
-        self.warnings.extend(loaded.broken);
+        self.modules_whole = loaded.broken.is_none();
+        self.warnings.extend(loaded.broken.map(|why| format!("modules: {why}")));
         for loaded in loaded.modules {
             let arch = loaded.unwind;
             self.symbols.add(loaded.symbols);

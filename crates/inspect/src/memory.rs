@@ -72,8 +72,12 @@ pub struct Memory {
     pub counters: Vec<Counter>,
     /// What the managed pages are used for, by the kernel's counters. With `unaccounted` they add up to all of them.
     pub usage: Vec<Use>,
-    /// Managed pages that no counter explains: allocated by drivers and the kernel itself.
+    /// Managed pages that `usage` does not have. Of counters: those of drivers and the kernel itself, page directories, pipes and
+    /// what else has an owner that only struct pages tell.
     pub unaccounted: Option<i64>,
+    /// Whether `usage` is by struct pages: then those that it lacks have no owner that is known.
+    #[serde(skip)]
+    pub by_pages: bool,
     /// Highest number of times in a row that kswapd of a node failed to free anything; at 16 it gives up.
     pub kswapd_failures: u64,
     /// Swap: total and free pages.
@@ -98,10 +102,15 @@ impl Memory {
         self.usage.iter().find(|(known, _)| *known == name).map_or(PageCount::ZERO, |(_, pages)| *pages)
     }
 
+    /// Returns what reports call the pages that `usage` lacks.
+    pub fn rest_name(&self) -> &'static str {
+        if self.by_pages { "no owner known" } else { "the rest, not looked at" }
+    }
+
     /// Returns the largest use of memory but free, and its pages.
     pub fn largest_use(&self) -> Option<Use> {
         let rest = self.unaccounted.and_then(|pages| u64::try_from(pages).ok());
-        let rest = rest.map(|pages| ("no owner known", PageCount::new(pages)));
+        let rest = rest.map(|pages| (self.rest_name(), PageCount::new(pages)));
         let uses = self.usage.iter().copied().filter(|(name, _)| !name.starts_with("free")).chain(rest);
         uses.max_by_key(|(_, pages)| *pages).filter(|_| !self.usage.is_empty())
     }

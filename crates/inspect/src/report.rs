@@ -2,13 +2,15 @@
 
 use pagehaul_btf::Fault;
 use pagehaul_facts::{Kind, Signature};
-use pagehaul_kernel::KernelLog;
+use pagehaul_kernel::{KernelError, KernelLog};
+use pagehaul_present::number::counted;
 use serde::Serialize;
 
 use crate::block::{self, Request, Suspended};
 use crate::cause::{cause, died};
 use crate::cpus::{Cpu, cpus, crashed_cpu};
 use crate::death::{Death, LogLine, death, last_words};
+use crate::gaps::{Gaps, Part};
 use crate::locks::{Locks, locks};
 use crate::memory::{Memory, memory};
 use crate::net::{Net, net};
@@ -97,14 +99,17 @@ pub struct Report {
     pub log: Vec<LastLine>,
     /// What is missing, one sentence each.
     pub missing: Vec<String>,
+    /// The parts that were not read in whole.
+    #[serde(skip_serializing_if = "Gaps::is_empty")]
+    pub gaps: Gaps,
     /// All tasks.
     #[serde(skip)]
     pub tasks: Tasks,
 }
 
 impl Report {
-    /// Reads everything, and finds what is wrong. `log` is empty where it cannot be read.
-    pub fn new(machine: &Machine<'_>, log: &KernelLog) -> Self {
+    /// Reads everything, and finds what is wrong. `log` is the log, or why it cannot be read.
+    pub fn new(machine: &Machine<'_>, log: Result<&KernelLog, &KernelError>) -> Self {
         let mut report = Self::read(machine, log);
         report.judge();
         report
@@ -128,27 +133,45 @@ impl Report {
             suspended: &self.suspended,
             net: &self.net,
             vmalloc: self.vmalloc.as_ref(),
+            knows_modules: self.gaps.is_whole(Part::Modules),
         });
     }
 
     /// Reads everything; the verdict is empty.
-    pub fn read(machine: &Machine<'_>, log: &KernelLog) -> Self {
+    pub fn read(machine: &Machine<'_>, log: Result<&KernelLog, &KernelError>) -> Self {
         let unwinder = machine.unwinder();
         let mut missing = machine.warnings().to_vec();
-        let mut note = |what: &str, why: String| missing.push(format!("{what}: {why}"));
+        let mut gaps = Gaps::default();
+        let mut note = |part: Part, nothing: bool, why: &dyn ToString| {
+            missing.push(format!("{}: {}", part.name(), why.to_string()));
+            gaps.add(part, nothing);
+        };
         ahead::report(machine);
         let system = system(machine);
-        let (death, signature) = death(log, crashed_cpu(machine).is_some());
+        let empty = KernelLog::default();
+        let (mut death, signature) = death(log.unwrap_or(&empty), crashed_cpu(machine).is_some());
+        match log {
+            Err(why) => {
+                death.unknown = Some("the log cannot be read".into());
+                note(Part::Log, true, why);
+            }
+            Ok(log) if log.damaged > 0 => {
+                let lost = format!("{} unreadable or inconsistent", counted_are(log.damaged));
+                note(Part::Log, log.records.is_empty(), &lost);
+            }
+            Ok(_) => {}
+        }
+        let log = log.unwrap_or(&empty);
         let cpus = cpus(machine, &unwinder).unwrap_or_else(|why| {
-            note("CPUs", why.to_string());
+            note(Part::Cpus, true, &why);
             Vec::new()
         });
         let tasks = tasks(machine).unwrap_or_else(|why| {
-            note("tasks", why.to_string());
+            note(Part::Tasks, true, &why);
             Tasks::default()
         });
         for why in &tasks.broken {
-            note("tasks", why.clone());
+            note(Part::Tasks, tasks.all.is_empty(), why);
         }
         ahead::of_tasks(machine, &tasks);
         // Blocked tasks, and those that wait for a lock killably, which also are D.
@@ -167,7 +190,7 @@ impl Report {
             held.owner_stack = task.and_then(|task| stack_of(machine, &unwinder, &cpus, task));
         }
         for why in &locks.missing {
-            note("locks", why.clone());
+            note(Part::Locks, tasks.all.is_empty(), why);
         }
         let blamed = match (death.kind, &death.task) {
             (Some(Kind::HungTask), Some((_, pid))) => blocked.iter().find(|(task, _)| task.pid == *pid),
@@ -183,37 +206,44 @@ impl Report {
         let blocked = group(blocked);
         let memory = memory(machine, &tasks);
         for why in &memory.missing {
-            note("memory", why.clone());
+            note(Part::Memory, memory.zones.is_empty() && memory.counters.is_empty(), why);
         }
         let (slab, broken) = caches(machine).unwrap_or_else(|why| (Vec::new(), Some(why.to_string())));
-        broken.into_iter().for_each(|why| note("slab", why));
+        broken.into_iter().for_each(|why| note(Part::Slab, slab.is_empty(), &why));
         let vmalloc = match vmalloc(machine) {
             Ok(areas) => {
-                areas.broken.iter().for_each(|why| note("vmalloc", why.clone()));
+                areas.broken.iter().for_each(|why| note(Part::Vmalloc, areas.areas == 0, why));
                 Some(areas)
             }
             Err(why) => {
-                note("vmalloc", why.to_string());
+                note(Part::Vmalloc, true, &why);
                 None
             }
         };
         let requests = block::requests(machine).unwrap_or_else(|why| {
-            note("block requests", why.to_string());
+            note(Part::Requests, true, &why);
             Vec::new()
         });
         let suspended = block::suspended(machine).unwrap_or_else(|why| {
             // Without disks, block requests have the same reason.
             if !matches!(why, Fault::NoSymbol(_)) {
-                note("suspended devices", why.to_string());
+                note(Part::Suspended, true, &why);
             }
             Vec::new()
         });
         let net = net(machine).unwrap_or_else(|why| {
-            note("network", why.to_string());
+            note(Part::Network, true, &why);
             Net::default()
         });
         if let Some(why) = &net.broken {
-            note("network", why.clone());
+            note(Part::Network, net.devices.is_empty(), why);
+        }
+        // The machine has said why.
+        if !machine.modules_whole() {
+            gaps.add(Part::Modules, !machine.modules_known());
+        }
+        if !machine.unwinds() {
+            gaps.add(Part::Stacks, false);
         }
         let log =
             last_words(log, LAST_LINES).into_iter().map(|(line, important)| LastLine { line, important });
@@ -239,6 +269,7 @@ impl Report {
             suspended,
             net,
             missing,
+            gaps,
             tasks,
         }
     }
@@ -259,6 +290,10 @@ impl Report {
     pub fn stack(&self, machine: &Machine<'_>, task: &Task) -> Option<StackTrace> {
         stack_of(machine, &machine.unwinder(), &self.cpus, task)
     }
+}
+
+fn counted_are(records: u64) -> String {
+    format!("{} {}", counted(records, "record"), if records == 1 { "is" } else { "are" })
 }
 
 fn stack_of(machine: &Machine<'_>, unwinder: &Unwinder<'_>, cpus: &[Cpu], task: &Task) -> Option<StackTrace> {

@@ -93,6 +93,8 @@ pub struct Facts<'a> {
     pub net: &'a Net,
     /// The vmalloc space.
     pub vmalloc: Option<&'a Vmalloc>,
+    /// Whether all modules are known: else an address without a name can be code of one.
+    pub knows_modules: bool,
 }
 
 /// Weighs the facts.
@@ -143,14 +145,15 @@ fn list_poison(line: &str) -> Option<String> {
 }
 
 /// The caller if the CPU called a pointer to no function, and what the pointer was.
-fn wild_call(cause: &[FrameName]) -> Option<(String, &FrameName)> {
+fn wild_call(cause: &[FrameName], knows_modules: bool) -> Option<(String, &FrameName)> {
     let [target, caller, ..] = cause else { return None };
     // Without a name, the address stands for the function.
     let is_code = |frame: &FrameName| !frame.function.starts_with("0x");
     let pointer = || {
         if target.pc.0 == 0 { "a NULL pointer".to_owned() } else { format!("the wild pointer {}", target.pc) }
     };
-    (!is_code(target) && is_code(caller)).then(|| (pointer(), caller))
+    let wild = !is_code(target) && (target.pc.0 == 0 || knows_modules);
+    (wild && is_code(caller)).then(|| (pointer(), caller))
 }
 
 fn death(facts: &Facts<'_>) -> Option<Finding> {
@@ -163,6 +166,10 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.cause.is_empty() {
         evidence.push(format!("stack: {}", chain(facts.cause, FRAMES)));
     }
+    let nameless = facts.cause.first().filter(|frame| frame.function.starts_with("0x") && frame.pc.0 != 0);
+    if let Some(frame) = nameless.filter(|_| !facts.knows_modules) {
+        evidence.push(format!("{} may be code of a module that could not be read", frame.pc));
+    }
     let task = facts
         .died
         .and_then(|cpu| cpu.task.as_ref())
@@ -170,7 +177,7 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
     let blamed = death.task.as_ref().map(|(name, pid)| format!("{name}/{pid}"));
     let panic = death.line.as_ref().map_or("", |line| line.text.as_str());
     let message = panic.split_once("not syncing: ").map_or(panic, |(_, message)| message);
-    let wild = wild_call(facts.cause);
+    let wild = wild_call(facts.cause, facts.knows_modules);
     let frame = wild.as_ref().map(|(_, caller)| *caller).or_else(|| facts.cause.first());
     let source = frame.map_or_else(|| "crash: bt".into(), |frame| format!("crash: dis -rl {:x}", frame.pc.0));
     let seconds = death.stuck_seconds.map_or_else(String::new, |seconds| format!(" for {seconds} s"));
@@ -716,12 +723,15 @@ mod tests {
         let caller = FrameName::of(0xffff_ffff_8100_0010, "run_operation");
         let pointer = |pc: u64, function: &str| {
             let cause = [FrameName::of(pc, function), caller.clone()];
-            wild_call(&cause).map(|(pointer, caller)| format!("{pointer} from {}", caller.function))
+            wild_call(&cause, true).map(|(pointer, caller)| format!("{pointer} from {}", caller.function))
         };
         assert_eq!(pointer(0, "0x0").as_deref(), Some("a NULL pointer from run_operation"));
         assert_eq!(pointer(0x5a, "0x5a").as_deref(), Some("the wild pointer 0x5a from run_operation"));
         assert_eq!(pointer(0xffff_ffff_8100_0020, "read_page"), None);
-        assert!(wild_call(&[FrameName::of(0, "0x0")]).is_none());
+        // It may be code of a module that could not be read.
+        let unknown = [FrameName::of(0xffff_ffff_c03d_35a7, "0xffffffffc03d35a7"), FrameName::of(1, "f")];
+        assert!(wild_call(&unknown, true).is_some() && wild_call(&unknown, false).is_none());
+        assert!(wild_call(&[FrameName::of(0, "0x0")], true).is_none());
     }
 
     #[test]

@@ -112,7 +112,7 @@ fn reports_of_damaged_dumps_end_soon() {
         let begin = processor_time();
         let virt = VirtualMemory::new(&kernel, memory);
         let tasks = Machine::open(&kernel, &virt, memory.notes()).map(|machine| {
-            let report = Report::new(&machine, &KernelLog::read(memory).unwrap_or_default());
+            let report = Report::new(&machine, KernelLog::read(memory).as_ref());
             report.tasks.all.len()
         });
         (processor_time() - begin, tasks.unwrap_or(0))
@@ -160,7 +160,7 @@ fn words(memory: &dyn PhysMemory) -> Vec<(u64, u64)> {
     let kernel = AddressSpace::discover(&recorder).unwrap();
     let virt = VirtualMemory::new(&kernel, &recorder);
     let machine = Machine::open(&kernel, &virt, memory.notes()).unwrap();
-    Report::new(&machine, &KernelLog::read(memory).unwrap_or_default());
+    Report::new(&machine, KernelLog::read(memory).as_ref());
     let (mut view, mut found) = (memory.view(), Vec::new());
     let size = PageSize::KIB_4;
     for page in recorder

@@ -33,6 +33,7 @@ pub fn use_rows(report: &mut Report, balance: &Balance) {
     report.memory.usage = known.map(|row| (row.kind.name(), row.pages)).collect();
     let sum: PageCount = report.memory.usage.iter().map(|(_, pages)| *pages).sum();
     let (managed, _) = report.memory.total();
+    report.memory.by_pages = true;
     report.memory.unaccounted = Some((managed.get() as i64).saturating_sub(sum.get() as i64));
 }
 

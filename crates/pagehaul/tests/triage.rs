@@ -152,10 +152,11 @@ fn what_changed_between_two_dumps_is_listed() {
     fs::copy(after.path("vmcore"), before.path("after")).unwrap();
     check("triage-diff", &before.succeeds(&["triage", "diff", "vmcore", "after"]));
     check("triage-diff-json", &before.succeeds(&["triage", "diff", "--json", "vmcore", "after"]));
-    assert_eq!(
-        before.succeeds(&["triage", "diff", "vmcore", "vmcore"]),
-        "Changes from vmcore to vmcore\n  none\n"
-    );
+    let same = before.succeeds(&["triage", "diff", "vmcore", "vmcore"]);
+    let (changes, missing) = same.split_once("\n\n").unwrap();
+    let gaps = "both: not read: block requests, network; read in part: locks";
+    assert_eq!(changes, format!("Changes from vmcore to vmcore\n  {gaps}\n  none"));
+    assert!(missing.starts_with("Missing in both\n") && !missing.contains("\n\n"), "{missing}");
     before.fails(&["triage", "diff", "vmcore"], 2);
     before.fails(&["triage", "vmcore", "diff"], 1);
     before.fails(&["triage"], 2);
@@ -272,6 +273,122 @@ fn a_kernel_without_types_has_nothing_that_is_zero() {
     setup.succeeds(&["triage", "--html", "report.html", "vmcore"]);
     let page = fs::read_to_string(setup.path("report.html")).unwrap();
     assert!(!page.contains("free of") && !page.contains(">0<"), "{page}");
+}
+
+/// The bytes of the synthetic machine's log before its texts.
+const BEFORE_TEXTS: usize = 3 * 4096;
+
+/// Dumps that end before the texts of the log, or before all of it.
+fn without_log(setup: &Setup, name: &str, whole: bool) {
+    let bytes = fs::read(setup.path("vmcore")).unwrap();
+    let panic = bytes.windows(12).position(|window| window == b"Kernel panic").unwrap();
+    let texts = panic & !4095;
+    let end = if whole { texts } else { texts - BEFORE_TEXTS };
+    fs::write(setup.path(name), &bytes[..end]).unwrap();
+}
+
+fn incomplete(setup: &Setup, arguments: &[&str]) -> [String; 2] {
+    let output = setup.run(arguments);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let said = [text(output.stdout), text(output.stderr)];
+    assert_eq!(output.status.code(), Some(3), "{arguments:?}: {said:?}");
+    said
+}
+
+#[test]
+fn a_log_that_is_not_read_does_not_say_that_nothing_happened() {
+    let setup = setup(&inside());
+    for texts_only in [false, true] {
+        without_log(&setup, "cut", texts_only);
+        let [said, _] = incomplete(&setup, &["triage", "cut"]);
+        for expected in ["What happened: not known\n", "of the log cannot be read", "  the log: "] {
+            let expected = if texts_only { expected } else { &expected.replace("of the log", "the log") };
+            assert!(said.contains(expected), "{expected}: {said}");
+        }
+        for wrong in ["no panic:", "silently", "nothing suspicious found\n"] {
+            assert!(!said.contains(wrong), "{wrong}: {said}");
+        }
+        let [json, _] = incomplete(&setup, &["triage", "--json", "cut"]);
+        let report: Value = serde_json::from_str(&json).unwrap();
+        assert!(report["death"]["kind"].is_null() && report["death"]["unknown"].is_string(), "{json}");
+        let gaps = report["gaps"].as_array().unwrap();
+        assert!(gaps.iter().any(|gap| gap["part"] == "log" && gap["nothing"] == true), "{json}");
+        setup.run(&["triage", "--html", &format!("{texts_only}.html"), "cut"]);
+        let page = fs::read_to_string(setup.path(&format!("{texts_only}.html"))).unwrap();
+        assert!(page.contains("not known") && !page.contains("silently"), "{page}");
+    }
+    // Nor does a verdict without findings.
+    let mut machine = Machine::new(Era::V6_12);
+    machine.inside(0x4000, &idle());
+    let quiet = Setup::new(&mut machine);
+    let [json, text] =
+        [&["triage", "--json", "vmcore"][..], &["triage", "vmcore"]].map(|it| quiet.succeeds(it));
+    assert!(json.contains("\"part\": \"log\"") || json.contains("\"part\":\"log\""), "{json}");
+    assert!(text.contains("nothing suspicious found in what could be read; not read: the log"), "{text}");
+}
+
+/// A machine in which nothing is wrong.
+fn idle() -> Inside {
+    let mut idle = inside();
+    idle.tasks.retain(|task| task.state != 2);
+    idle
+}
+
+#[test]
+fn a_difference_names_what_one_dump_lacks() {
+    let setup = setup(&inside());
+    let bytes = fs::read(setup.path("vmcore")).unwrap();
+    let mut without_types = bytes.clone();
+    let types = bytes.windows(4).position(|window| window == [0x9f, 0xeb, 1, 0]).unwrap();
+    without_types[types..types + 4].fill(0);
+    fs::write(setup.path("typeless"), without_types).unwrap();
+    let said = setup.succeeds(&["triage", "diff", "vmcore", "typeless"]);
+    for expected in [
+        "  typeless: not read: ",
+        "not compared: tasks, memory, slab, vmalloc, modules",
+        "Missing in typeless",
+        "  tasks: ",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    for wrong in ["  0 B", "\nTasks\n", "\nMemory\n", "\nSlab\n", "\nModules\n", "Gone stack"] {
+        assert!(!said.contains(wrong), "{wrong}: {said}");
+    }
+    without_log(&setup, "cut", false);
+    let [said, warned] = incomplete(&setup, &["triage", "diff", "vmcore", "cut"]);
+    assert!(said.contains("signature: ") && said.contains(", then not known"), "{said}");
+    assert!(said.contains("? writer") || said.contains("\n  ? "), "{said}");
+    assert!(warned.contains("pagehaul: ") && warned.contains("cut"), "{warned}");
+    let [_, warned] = incomplete(&setup, &["triage", "diff", "--json", "cut", "vmcore"]);
+    assert!(warned.contains("pagehaul: ") && warned.contains("cut"), "{warned}");
+}
+
+#[test]
+fn lists_that_break_off_are_no_totals() {
+    let setup = setup(&inside());
+    let json: Value =
+        serde_json::from_str(&setup.succeeds(&["triage", "--json", "--tasks", "vmcore"])).unwrap();
+    let address = |list: &str| {
+        let text = json[list].as_array().unwrap().last().unwrap()["address"].as_str().unwrap().to_owned();
+        u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap()
+    };
+    let last = [address("tasks"), address("modules")];
+    let mut bytes = fs::read(setup.path("vmcore")).unwrap();
+    // Pointers into a structure, not to it: those of the list.
+    for word in bytes.as_chunks_mut::<8>().0 {
+        let value = u64::from_le_bytes(*word);
+        if last.iter().any(|start| (start + 1..start + 0x40).contains(&value)) {
+            *word = 0xffff_ffff_ff00_0000_u64.to_le_bytes();
+        }
+    }
+    fs::write(setup.path("vmcore"), bytes).unwrap();
+    let said = setup.succeeds(&["triage", "vmcore"]);
+    for expected in
+        ["Tasks: at least 3 (", "Modules: at least 1; the others could not be read", "modules: the list at"]
+    {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    assert!(!said.contains("none taints"), "{said}");
 }
 
 /// Runs `triage` with at most so many KiB of memory and a minute of CPU. It has to end by itself, with a report or an error.

@@ -24,9 +24,8 @@ pub(crate) fn triage(source: &Source, stacks: bool) -> PyResult<String> {
     let virtual_memory = VirtualMemory::new(&space, memory);
     let machine = Machine::open(&space, &virtual_memory, memory.notes()).map_err(kernel_error)?;
     let log = KernelLog::read(memory);
-    let mut report = Report::new(&machine, log.as_ref().unwrap_or(&KernelLog::default()));
+    let mut report = Report::new(&machine, log.as_ref());
     report.missing.extend(source.warnings());
-    report.missing.extend(log.err().map(|why| format!("the log: {why}")));
     let stacks = stacks.then(|| report.stacks(&machine));
     json(&Document { report: &report, tasks: &report.tasks.all, stacks })
 }

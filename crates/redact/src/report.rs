@@ -38,6 +38,7 @@ impl Redaction {
             running: _,
             log,
             missing,
+            gaps: _,
             tasks,
         } = report;
         let within = Within { redaction: self, names: &names };
@@ -124,8 +125,18 @@ impl Within<'_> {
     }
 
     fn death(&self, death: &mut Death) {
-        let Death { kind: _, line, cause, corruption, task, cpu: _, stuck_seconds: _, earlier, oom_kills: _ } =
-            death;
+        let Death {
+            kind: _,
+            unknown: _,
+            line,
+            cause,
+            corruption,
+            task,
+            cpu: _,
+            stuck_seconds: _,
+            earlier,
+            oom_kills: _,
+        } = death;
         [line, cause, corruption].into_iter().flatten().chain(earlier).for_each(|line| self.line(line));
         if let Some((name, _)) = task {
             *name = self.redaction.task(name, self.names);
@@ -233,6 +244,7 @@ impl Within<'_> {
             counters: _,
             usage: _,
             unaccounted: _,
+            by_pages: _,
             kswapd_failures: _,
             swap: _,
             reclaimers,

@@ -5,6 +5,11 @@ use std::ops::Range;
 
 use crate::{Kallsyms, ModuleSymbols};
 
+/// Bytes from which what follows a symbol is not part of it.
+const LARGEST: u64 = 1 << 31;
+/// The same where the end of the kernel image is not known: functions are smaller.
+const LARGEST_UNBOUNDED: u64 = 16 << 20;
+
 /// A symbol and a place in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
@@ -93,9 +98,15 @@ impl Symbols {
             let module = Some(module.name().to_owned());
             return Some(Name { symbol: symbol.to_owned(), offset: address - start, size, module });
         }
+        // Behind the image is nothing of the kernel's: modules that are not known, mostly.
+        let end = self.image.end;
+        if end != 0 && address >= end && end > self.image.start {
+            return None;
+        }
         let (start, size, symbol) = self.kernel.containing(address)?;
-        // Far behind the last symbol is nothing of the kernel's.
-        (size < 1 << 31).then(|| Name { symbol, offset: address - start, size, module: None })
+        // Without data symbols `_end` is not known, and the last symbol ends nowhere.
+        let largest = if end == 0 { LARGEST_UNBOUNDED } else { LARGEST };
+        (size < largest).then(|| Name { symbol, offset: address - start, size, module: None })
     }
 
     /// Returns the name of the function that a return address leads back to: the call may be the function's last

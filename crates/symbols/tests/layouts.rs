@@ -1,7 +1,7 @@
 //! Every layout of kallsyms, with VMCOREINFO's addresses and by search, and damaged.
 
 use pagehaul_kernel::{ReadVirtual, TranslateError, VmcoreInfo};
-use pagehaul_symbols::{Encoding, Kallsyms};
+use pagehaul_symbols::{Encoding, Kallsyms, Symbols};
 use proptest::prelude::*;
 
 const STEXT: u64 = 0xffff_ffff_8100_0000;
@@ -20,13 +20,21 @@ impl ReadVirtual for Memory {
     }
 }
 
+/// Number of the symbol that ends the image.
+const END: u64 = COUNT as u64 - 3;
+/// Bytes from the image to the last symbol, as on x86_64, where modules are between them.
+const FAR: u64 = 1 << 30;
+
 /// Symbols of the made-up kernel: address, name with its letter.
 fn symbols() -> Vec<(u64, String)> {
+    const LAST: u64 = COUNT as u64 - 1;
     (0..COUNT as u64)
         .map(|number| match number {
             0 => (STEXT, "T_stext".into()),
             // Longer than 127 tokens.
             7 => (STEXT + 7 * 32, format!("t{}", "long_name_".repeat(20))),
+            END => (STEXT + END * 32, "B_end".into()),
+            LAST => (STEXT + FAR, "tlast".into()),
             _ => (STEXT + number * 32, format!("tsymbol_{number}")),
         })
         .collect()
@@ -135,6 +143,20 @@ fn check(found: &Kallsyms, encoding: Encoding) {
         );
     }
     assert_eq!(found.address("nothing"), None);
+}
+
+#[test]
+fn nothing_behind_the_image_has_a_name() {
+    let (encoding, addresses_last, align) = LAYOUTS[0];
+    let (memory, keys) = image(encoding, addresses_last, align);
+    let found = Kallsyms::read(&VmcoreInfo::parse(keys.as_bytes()), &memory).unwrap();
+    assert_eq!(found.address("_end"), Some(STEXT + END * 32));
+    let names = Symbols::new(found);
+    let name = |address| names.name(address).map(|name| name.symbol);
+    assert_eq!(name(STEXT + END * 32 - 1), Some(format!("symbol_{}", END - 1)));
+    for behind in [END * 32, END * 32 + 40, FAR / 2, FAR + 8] {
+        assert_eq!(name(STEXT + behind), None, "{behind:#x}");
+    }
 }
 
 #[test]

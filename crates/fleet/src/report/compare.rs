@@ -42,6 +42,8 @@ pub(crate) enum Why {
     Requested,
     /// The log has no crash.
     NoSignature,
+    /// The log could not be read, or not in whole.
+    LogUnread,
 }
 
 impl Why {
@@ -49,6 +51,7 @@ impl Why {
         match self {
             Self::Requested => "requested (sysrq)",
             Self::NoSignature => "no crash in the log",
+            Self::LogUnread => "the log could not be read",
         }
     }
 }
@@ -117,7 +120,11 @@ pub(crate) fn compare(
                 crash_id: crash.id.clone(),
                 release: release.clone(),
                 title: crash.title.clone().unwrap_or_default(),
-                why: if crash.is_requested() { Why::Requested } else { Why::NoSignature },
+                why: match crash.is_requested() {
+                    true => Why::Requested,
+                    false if crash.is_unknown() => Why::LogUnread,
+                    false => Why::NoSignature,
+                },
             });
             continue;
         };

@@ -24,6 +24,8 @@ pub(crate) struct Crash {
     pub(crate) kind: Option<String>,
     pub(crate) release: Option<String>,
     pub(crate) host: Option<String>,
+    /// Whether a log without a crash says nothing: it could not be read, or not in whole.
+    pub(crate) log_unread: bool,
     /// Seconds since 1970.
     pub(crate) time: Option<i64>,
     pub(crate) state: State,
@@ -42,6 +44,16 @@ impl Crash {
     /// Returns what the crash is counted under. `None` without a crash in the log.
     pub(crate) fn row(&self) -> Option<Row<'_>> {
         self.bug.map(Row::Bug).or_else(|| self.sig.as_deref().map(Row::Signature))
+    }
+
+    /// Returns whether the log was read and has no crash.
+    pub(crate) fn has_none(&self) -> bool {
+        self.sig.is_none() && !self.log_unread
+    }
+
+    /// Returns whether it is not known if the log has a crash.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.sig.is_none() && self.log_unread
     }
 
     pub(crate) fn is_requested(&self) -> bool {
@@ -82,11 +94,21 @@ pub(crate) struct Fleet {
 /// Fails if a directory cannot be read.
 pub(crate) fn gather(tables: &Path) -> anyhow::Result<Fleet> {
     let mut unreadable = Vec::new();
-    let columns =
-        ["crash_id", "sig", "sig_coarse", "frames", "title", "kind", "release", "host", "crash_time"];
+    let columns = [
+        "crash_id",
+        "sig",
+        "sig_coarse",
+        "frames",
+        "title",
+        "kind",
+        "release",
+        "host",
+        "crash_time",
+        "log_whole",
+    ];
     let mut crashes =
         per_crash(tables, "dumps", columns, &mut unreadable, |crash: &mut Crash, columns, row| {
-            let [id, sig, coarse, frames, title, kind, release, host, time] = columns;
+            let [id, sig, coarse, frames, title, kind, release, host, time, whole] = columns;
             let text = |values: &Values| values.text_at(row).map(str::to_owned);
             *crash = Crash {
                 id: text(id).unwrap_or_default(),
@@ -98,6 +120,7 @@ pub(crate) fn gather(tables: &Path) -> anyhow::Result<Fleet> {
                 kind: text(kind),
                 release: text(release),
                 host: text(host),
+                log_unread: whole.number_at(row) == Some(0),
                 time: time.number_at(row).map(|time| time.div_euclid(1_000_000)),
                 ..Crash::default()
             };

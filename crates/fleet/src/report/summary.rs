@@ -24,6 +24,8 @@ pub(crate) struct Report {
     pub(crate) requested: usize,
     /// Without a crash in the log.
     pub(crate) without_signature: usize,
+    /// Without a crash in what could be read of the log, which is not all.
+    pub(crate) log_unread: usize,
     pub(crate) hosts: usize,
     /// Only signatures of which the first crash is not before this, in seconds since 1970.
     pub(crate) since: Option<i64>,
@@ -201,7 +203,8 @@ impl Report {
         Self {
             crashes: fleet.crashes.len(),
             requested: fleet.crashes.iter().filter(|crash| crash.is_requested()).count(),
-            without_signature: fleet.crashes.iter().filter(|crash| crash.sig.is_none()).count(),
+            without_signature: fleet.crashes.iter().filter(|crash| crash.has_none()).count(),
+            log_unread: fleet.crashes.iter().filter(|crash| crash.is_unknown()).count(),
             hosts: hosts.len(),
             since: None,
             signatures,

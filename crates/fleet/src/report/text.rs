@@ -50,8 +50,12 @@ pub(super) fn text(report: &Report, top: usize) -> String {
 pub(super) fn heading(report: &Report) -> String {
     let all: usize = report.signatures.len();
     let signatures = if report.since.is_some() { String::new() } else { format!(", {all} signatures") };
+    let unread = match report.log_unread {
+        0 => String::new(),
+        count => format!(", {count} whose log could not be read"),
+    };
     format!(
-        "{} crashes on {} hosts{signatures}; {} requested, {} without a crash in the log",
+        "{} crashes on {} hosts{signatures}; {} requested, {} without a crash in the log{unread}",
         report.crashes, report.hosts, report.requested, report.without_signature
     )
 }
@@ -126,7 +130,9 @@ pub(super) fn about(comparison: &Comparison) -> String {
     let Comparison { old, new, old_crashes, new_crashes, left_out, .. } = comparison;
     let left_out = match left_out.len() {
         0 => String::new(),
-        count => format!("; {count} left out, which were requested or have no crash in the log"),
+        count => format!(
+            "; {count} left out, which were requested, or have no crash in the log that could be read"
+        ),
     };
     if *new_crashes == 0 {
         return format!("kernel {old} ({old_crashes} crashes); no crash of kernel {new}{left_out}");

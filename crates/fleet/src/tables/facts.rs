@@ -56,6 +56,7 @@ fn dumps(facts: &Facts, key: &Key, file: &DumpFile) -> Table {
         ("taint", of_crash(&|crash| crash.taint.clone())),
         ("hardware", of_crash(&|crash| crash.hardware.clone())),
         ("uptime_ns", Values::long([crash.map(|crash| crash.uptime_ns)])),
+        ("log_whole", Values::Bool(vec![Some(facts.read_whole_log())])),
     ];
     Table::new("dumps", key, columns)
 }

@@ -258,13 +258,10 @@ fn explain_source<T>(
         machine = machine.running();
     }
     let log = KernelLog::read(memory);
-    let mut report = Report::read(&machine, log.as_ref().unwrap_or(&KernelLog::default()));
+    let mut report = Report::read(&machine, log.as_ref());
     let redaction = redaction.map(|redaction| (redaction, redaction.report(&mut report)));
     report.judge();
     report.missing.extend(source.warnings());
-    if let Err(why) = &log {
-        report.missing.push(format!("the log: {why}"));
-    }
     let mut owners = None;
     // It reads all struct pages, and a running machine changes its pages meanwhile.
     if !live && (asks_for_owners || owners::are_evidence(&report)) {
@@ -336,7 +333,11 @@ fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {
     arguments.identity.hold(&[arguments.before.clone(), arguments.after.clone()])?;
     sandbox::enter(Sandbox::reading([&arguments.before, &arguments.after]))?;
     let report = |dump: &PathBuf| {
-        explain(std::slice::from_ref(dump), false, None, |_, explained, _| Ok(explained.report))
+        let source = Source::open_all(std::slice::from_ref(dump), MapPolicy::default())?;
+        let read = explain_source(&source, false, false, None, |_, explained, _| Ok(explained.report));
+        // They are on standard error, too, for those who keep the changes alone.
+        completeness::tell_warnings(&source);
+        anyhow::Ok((completeness::explain(&source, read)?, completeness::status(&source)))
     };
     let ((before, of_before), (after, of_after)) = (report(&arguments.before)?, report(&arguments.after)?);
     let difference = difference(&before, &after);
@@ -355,7 +356,7 @@ fn for_capture(dumps: &[PathBuf]) -> anyhow::Result<CrashReport> {
     let memory = VirtualMemory::new(&kernel, &recorder);
     let machine = Machine::open_recorded(&kernel, &memory, &unrecorded, recorder.notes())?;
     let log = KernelLog::read(&recorder);
-    let report = Report::new(&machine, log.as_ref().unwrap_or(&KernelLog::default()));
+    let report = Report::new(&machine, log.as_ref());
     report.stacks(&machine);
     let text = printable(&text::summary(&report, &source.path().display().to_string()));
     let runs = recorder.runs(kernel.page_size()).into_iter();

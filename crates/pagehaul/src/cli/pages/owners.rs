@@ -82,8 +82,7 @@ pub(crate) fn text(balance: &Balance) -> String {
     // Writing to a string cannot fail.
     let broken: Vec<_> = balance.broken().collect();
     let holds = balance.identities.len() - broken.len();
-    let _ =
-        writeln!(out, "\n{holds} of {} checks against the kernel's counters hold", balance.identities.len());
+    let _ = writeln!(out, "\n{}", checks(holds, balance.identities.len()));
     for identity in broken {
         let _ = writeln!(
             out,
@@ -99,6 +98,15 @@ pub(crate) fn text(balance: &Balance) -> String {
         let _ = writeln!(out, "note: {missing}");
     }
     out
+}
+
+/// How many of all checks hold.
+fn checks(holds: usize, all: usize) -> String {
+    match all {
+        // Without data symbols.
+        0 => "nothing was checked against the kernel's counters: none can be read".into(),
+        _ => format!("{holds} of {all} checks against the kernel's counters hold"),
+    }
 }
 
 /// Formats the largest memory cgroups.
@@ -219,5 +227,16 @@ fn printable(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_check_is_not_one_that_holds() {
+        assert_eq!(checks(0, 0), "nothing was checked against the kernel's counters: none can be read");
+        assert_eq!(checks(0, 2), "0 of 2 checks against the kernel's counters hold");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pagehaul_inspect::{Change, Difference, Sides};
+use pagehaul_inspect::{Change, Difference, Part, Sides};
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::{Cell, Table, Tone};
 
@@ -10,6 +10,8 @@ use super::text::{INNERMOST, stack_lines};
 
 /// Rows of each table, and stacks, that are shown; JSON has all.
 const FEW: usize = 15;
+/// Facts that are missing, of each dump.
+const MOST_MISSING: usize = 20;
 
 /// Writing to a string does not fail.
 macro_rules! put {
@@ -20,13 +22,40 @@ macro_rules! put {
 pub(super) fn text(difference: &Difference, [before, after]: [&str; 2]) -> String {
     let mut out = String::new();
     put!(out, "Changes from {before} to {after}");
+    let names = [before, after];
+    match &difference.gaps {
+        [a, b] if a == b && !a.is_empty() => put!(out, "  both: {}", a.describe()),
+        gaps => {
+            for (gaps, name) in gaps.iter().zip(names).filter(|(gaps, _)| !gaps.is_empty()) {
+                put!(out, "  {name}: {}", gaps.describe());
+            }
+        }
+    }
+    parts("not compared", &difference.not_compared, &mut out);
+    parts("compared as far as both dumps have it", &difference.partial, &mut out);
+    let about = out.lines().count();
     for (what, values) in [("release", &difference.releases), ("signature", &difference.signatures)] {
         if let Some([before, after]) = values {
             put!(out, "  {what}: {before}, then {after}");
         }
     }
     list("Findings", &difference.findings, &mut out);
-    changes("Tasks", "state", &difference.tasks, count, &mut out);
+    let Sides { gone, new } = &difference.unsure_findings;
+    for (findings, has, lacks) in [(gone, before, after), (new, after, before)] {
+        if !findings.is_empty() {
+            put!(out, "\nFindings of {has} that {lacks} may have: not all of it was read");
+            findings.iter().for_each(|finding| put!(out, "  ? {finding}"));
+        }
+    }
+    // Of a list that broke off.
+    let partial = |part| difference.partial.contains(&part);
+    changes(
+        if partial(Part::Tasks) { "Tasks, at least" } else { "Tasks" },
+        "state",
+        &difference.tasks,
+        count,
+        &mut out,
+    );
     for (title, groups) in [("New", &difference.stacks.new), ("Gone", &difference.stacks.gone)] {
         for group in groups.iter().take(FEW) {
             put!(
@@ -43,12 +72,44 @@ pub(super) fn text(difference: &Difference, [before, after]: [&str; 2]) -> Strin
     }
     changes("Memory", "counter", &difference.memory, bytes, &mut out);
     changes("Slab", "cache", &difference.slab, bytes, &mut out);
-    changes("vmalloc", "caller", &difference.vmalloc, bytes, &mut out);
+    changes(
+        if partial(Part::Vmalloc) { "vmalloc, at least" } else { "vmalloc" },
+        "caller",
+        &difference.vmalloc,
+        bytes,
+        &mut out,
+    );
     list("Modules", &difference.modules, &mut out);
-    if out.lines().count() == 1 {
+    if out.lines().count() == about {
         put!(out, "  none");
     }
+    let [old, new] = &difference.missing;
+    let only = |of: &[String], other: &[String]| {
+        of.iter().filter(|why| !other.contains(why)).cloned().collect::<Vec<_>>()
+    };
+    let both: Vec<String> = old.iter().filter(|why| new.contains(why)).cloned().collect();
+    missing(&format!("Missing in {before}"), &only(old, new), &mut out);
+    missing(&format!("Missing in {after}"), &only(new, old), &mut out);
+    missing("Missing in both", &both, &mut out);
     out
+}
+
+fn parts(what: &str, parts: &[Part], out: &mut String) {
+    if !parts.is_empty() {
+        let names: Vec<&str> = parts.iter().map(|part| part.name()).collect();
+        put!(out, "  {what}: {}", names.join(", "));
+    }
+}
+
+fn missing(title: &str, reasons: &[String], out: &mut String) {
+    if reasons.is_empty() {
+        return;
+    }
+    put!(out, "\n{title}");
+    reasons.iter().take(MOST_MISSING).for_each(|why| put!(out, "  {why}"));
+    if reasons.len() > MOST_MISSING {
+        put!(out, "  and {} more", reasons.len() - MOST_MISSING);
+    }
 }
 
 fn list(title: &str, sides: &Sides<String>, out: &mut String) {

@@ -1,7 +1,7 @@
 //! The report as a web page.
 
 use maud::{Markup, html};
-use pagehaul_inspect::{Finding, Report, Timers};
+use pagehaul_inspect::{Report, Timers};
 use pagehaul_machine::PageCount;
 use pagehaul_present::Tone;
 use pagehaul_present::html::{facts, page, section, tiles};
@@ -56,7 +56,7 @@ pub(super) fn report(report: &Report, timers: &Timers, name: &str) -> String {
     // What is not known is left out.
     if !report.tasks.all.is_empty() {
         figures.extend([
-            (Tone::Plain, count(report.tasks.all.len() as u64), "tasks".into()),
+            (Tone::Plain, text::task_count(report), "tasks".into()),
             (bad_if(blocked > 0), count(blocked), "blocked (D)".into()),
             (
                 bad_if(!report.locks.cycles.is_empty()),
@@ -70,13 +70,17 @@ pub(super) fn report(report: &Report, timers: &Timers, name: &str) -> String {
         figures.push((Tone::Plain, count(report.requests.len() as u64), "block requests in flight".into()));
     }
     figures.extend(system.uptime.map(|uptime| (Tone::Plain, seconds(uptime), "uptime".into())));
-    let title = report.verdict.first().map_or("Nothing suspicious found", |finding| &finding.text);
+    let title = match report.verdict.first() {
+        Some(finding) => &finding.text,
+        None if report.gaps.is_empty() => "Nothing suspicious found",
+        None => "Nothing suspicious found in what could be read",
+    };
     let figures = figures.into_iter().map(|(tone, value, name)| (tone, printable(&value), name));
     let body = html! {
         h1 { (printable(title)) }
         (facts(about.iter().map(|fact| printable(fact))))
         (tiles(figures))
-        (section("Verdict", "The weightiest findings, each with its evidence and what to look at next.", verdict(&report.verdict)))
+        (section("Verdict", "The weightiest findings, each with its evidence and what to look at next.", verdict(report)))
         @for (which, title) in SECTIONS {
             (section(title, "", pre(&text::sections_only(report, timers, &[which]))))
         }
@@ -87,9 +91,11 @@ pub(super) fn report(report: &Report, timers: &Timers, name: &str) -> String {
     page(&format!("Triage of {name}"), STYLE, "", &body)
 }
 
-fn verdict(findings: &[Finding]) -> Markup {
+fn verdict(report: &Report) -> Markup {
+    let findings = &report.verdict;
     html! {
-        @if findings.is_empty() { p { "Nothing suspicious found." } }
+        @if findings.is_empty() && report.gaps.is_empty() { p { "Nothing suspicious found." } }
+        @if findings.is_empty() && !report.gaps.is_empty() { p { (text::nothing_found(report)) } }
         ol {
             @for finding in findings {
                 li {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use pagehaul_facts::Kind;
 use pagehaul_inspect::{
-    Detail, FrameName, Held, NetDevice, Report, StackTrace, Task, TaskStack, Timers, chain, is_kib,
+    Detail, FrameName, Held, NetDevice, Part, Report, StackTrace, Task, TaskStack, Timers, chain, is_kib,
 };
 use pagehaul_machine::PageCount;
 use pagehaul_present::Table;
@@ -19,6 +19,8 @@ const FEW: usize = 4;
 const ROWS: usize = 10;
 /// Memory mappings of a process.
 const MAPPINGS: usize = 32;
+/// What is said of a list of modules that broke off.
+const NOT_ALL_MODULES: &str = "the others could not be read";
 /// Frames of a stack in one line.
 pub(super) const INNERMOST: usize = 4;
 
@@ -93,8 +95,15 @@ fn what(report: &Report, out: &mut String, full: bool) {
     } else {
         put!(out, "\nWhat happened: {}", death.describe());
     }
-    if death.kind.is_none() && !report.running {
-        put!(out, "  the log has no panic: the memory of a running machine, or of one that stopped silently");
+    match &death.unknown {
+        _ if death.kind.is_some() || report.running => {}
+        Some(why) => put!(out, "  {why}"),
+        None => {
+            put!(
+                out,
+                "  the log has no panic: the memory of a running machine, or of one that stopped silently"
+            );
+        }
     }
     for line in [&death.cause, &death.line].into_iter().flatten() {
         put!(out, "  [{:.6}] {}", line.seconds, line.text);
@@ -123,10 +132,18 @@ fn what(report: &Report, out: &mut String, full: bool) {
     }
 }
 
+/// The verdict without a finding, which names what was not looked at.
+pub(super) fn nothing_found(report: &Report) -> String {
+    if report.gaps.is_empty() {
+        return "nothing suspicious found".into();
+    }
+    format!("nothing suspicious found in what could be read; {}", report.gaps.describe())
+}
+
 fn verdict(report: &Report, out: &mut String) {
     put!(out, "\nVerdict");
     if report.verdict.is_empty() {
-        put!(out, "  nothing suspicious found");
+        put!(out, "  {}", nothing_found(report));
     }
     for (at, finding) in report.verdict.iter().enumerate() {
         put!(out, "  {}. {}", at + 1, finding.text);
@@ -138,6 +155,10 @@ fn verdict(report: &Report, out: &mut String) {
 }
 
 fn cpus(report: &Report, out: &mut String, full: bool) {
+    if report.gaps.lacks(Part::Cpus) {
+        put!(out, "\nCPUs: not known");
+        return;
+    }
     put!(out, "\nCPUs");
     for cpu in &report.cpus {
         let task = cpu.task.as_ref().map_or_else(|| "unknown".into(), Task::label);
@@ -182,6 +203,15 @@ fn without_registers(report: &Report) -> &'static str {
     }
 }
 
+/// The number of tasks, or the least possible one.
+pub(super) fn task_count(report: &Report) -> String {
+    format!("{}{}", at_least(report, Part::Tasks), count(report.tasks.all.len() as u64))
+}
+
+fn at_least(report: &Report, part: Part) -> &'static str {
+    if report.gaps.is_partial(part) { "at least " } else { "" }
+}
+
 fn tasks_section(report: &Report, out: &mut String, full: bool) {
     let states: Vec<String> =
         report.states.iter().map(|(letter, number)| format!("{} {letter}", count(*number as u64))).collect();
@@ -189,7 +219,7 @@ fn tasks_section(report: &Report, out: &mut String, full: bool) {
         put!(out, "\nTasks: not known");
         return;
     }
-    put!(out, "\nTasks: {} ({})", count(report.tasks.all.len() as u64), states.join(", "));
+    put!(out, "\nTasks: {} ({})", task_count(report), states.join(", "));
     let shown = if full { report.blocked.len() } else { FEW };
     for group in report.blocked.iter().take(shown) {
         let others = match group.pids.len() {
@@ -311,7 +341,7 @@ fn memory(report: &Report, out: &mut String, full: bool) {
         facts.push(format!("{name} {}{notes}", size(*pages)));
     }
     if let Some(unaccounted) = memory.unaccounted.filter(|pages| *pages > 0) {
-        facts.push(format!("no owner known {}", size(PageCount::new(unaccounted as u64))));
+        facts.push(format!("{} {}", memory.rest_name(), size(PageCount::new(unaccounted as u64))));
     }
     if facts.is_empty() {
         put!(out, "\nMemory: not known");
@@ -514,6 +544,9 @@ fn modules(report: &Report, out: &mut String, full: bool) {
             ]);
         }
         put!(out, "\n{}", table.to_string().trim_end());
+        if report.gaps.is_partial(Part::Modules) {
+            put!(out, "  {NOT_ALL_MODULES}");
+        }
         return;
     }
     let on_stack = |name: &str| report.cause.iter().any(|frame| frame.module.as_deref() == Some(name));
@@ -525,8 +558,14 @@ fn modules(report: &Report, out: &mut String, full: bool) {
             format!("{} ({}{blamed})", module.name, module.taints)
         })
         .collect();
-    let odd = if odd.is_empty() { "none taints the kernel".into() } else { odd.join(", ") };
-    put!(out, "\nModules: {}; {odd}", count(modules.len() as u64));
+    let partial = report.gaps.is_partial(Part::Modules);
+    let odd = match odd.is_empty() {
+        // One of those that are not known may taint it.
+        true if partial => NOT_ALL_MODULES.into(),
+        true => "none taints the kernel".into(),
+        false => odd.join(", "),
+    };
+    put!(out, "\nModules: {}{}; {odd}", at_least(report, Part::Modules), count(modules.len() as u64));
 }
 
 fn log(report: &Report, out: &mut String) {
