@@ -41,7 +41,8 @@ _CRASHES = {
     "dumps": "id_weak boolean, format string, level int, complete boolean, size_bytes bigint, release string, version string, "
     "build_id string, arch string, host string, crash_time timestamp, cpus int, memory_bytes bigint, page_size bigint, "
     "kind string, title string, sig string, sig_fine string, sig_version int, sig_coarse string, coarse_version int, "
-    "frames array<string>, panic string, oops_text string, task string, pid int, cpu int, taint string, hardware string, uptime_ns bigint",
+    "frames array<string>, panic string, oops_text string, task string, pid int, cpu int, taint string, hardware string, uptime_ns bigint, "
+    "log_whole boolean",
     "log_lines": "seq bigint, time_ns bigint, level int, facility int, task int, cpu int, text string",
     "page_classes": "node int, zone string, class string, order int, pages bigint, in_dump_pages bigint",
     "memory_state": "node int, zone string, item string, value bigint, unit string",

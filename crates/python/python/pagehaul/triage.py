@@ -57,6 +57,17 @@ class Death:
     """Name and PID."""
     cpu: Optional[int] = None
     stuck_seconds: Optional[int] = None
+    unknown: Optional[str] = None
+    """Why no kind says nothing: the log cannot be read, or not in whole."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A part that was not read in whole."""
+
+    part: str
+    nothing: bool
+    """Whether nothing of it was read."""
 
 
 @dataclass(frozen=True)
@@ -404,6 +415,8 @@ class Report:
     vmalloc: Optional[Vmalloc] = None
     running: bool = False
     """Whether the kernel ran while its memory was read."""
+    gaps: List[Gap] = field(default_factory=list)
+    """The parts that were not read in whole."""
     workers: List[Worker] = field(default_factory=list)
     """Workers that run a work."""
     tasks: List[Task] = field(default_factory=list, repr=False)
