@@ -292,7 +292,7 @@ fn alerts_have_exit_statuses() {
     assert!(code == 3 && text.contains("unreadable: ") && text.contains("damaged.parquet"), "{text}");
     let (code, text) = with(&["--fail-on-rate", "100"]);
     assert!(code == 3 && text.contains("damaged.parquet"), "{text}");
-    assert_eq!(status(&["--since", "2026-11-12"]).0, 0);
+    assert_eq!(status(&["--since", "2026-11-12"]).0, 3);
 }
 
 #[test]
