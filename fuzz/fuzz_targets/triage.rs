@@ -31,8 +31,8 @@ fuzz_target!(|data: &[u8]| {
     let Ok(kernel) = AddressSpace::discover(&simulation) else { return };
     let memory = VirtualMemory::new(&kernel, &simulation);
     let Ok(machine) = Machine::open(&kernel, &memory, simulation.notes()) else { return };
-    let log = KernelLog::read(&simulation).unwrap_or_default();
-    let report = Report::new(&machine, &log);
+    let log = KernelLog::read(&simulation);
+    let report = Report::new(&machine, log.as_ref());
     report.stacks(&machine);
     report.timers(&machine);
     let _ = per_cpu_free(&machine);
