@@ -8,16 +8,14 @@ use std::thread::{self, ThreadId};
 
 use pagehaul_inspect::{Machine, Report};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
-use pagehaul_machine::{KernelMapping, PhysAddr, Platform};
-use pagehaul_physmem::{MapPolicy, PhysMemory, RangeMap, ReadError, View};
+use pagehaul_physmem::{MapPolicy, PhysMemory, ReadError, View, Wrap, Wrapped};
 use pagehaul_synth::{Era, Inside, Machine as Synthetic, Task};
 use pagehaul_vmcore::Source;
 
 const PAGE_SHIFT: u32 = 12;
 
-/// Memory that says that it is on a server.
-struct Served<'a> {
-    memory: &'a dyn PhysMemory,
+/// Says that memory is on a server.
+struct Served {
     reader: ThreadId,
     pages: Mutex<Pages>,
 }
@@ -30,35 +28,14 @@ struct Pages {
     waited: BTreeSet<u64>,
 }
 
-impl PhysMemory for Served<'_> {
-    fn ranges(&self) -> &RangeMap {
-        self.memory.ranges()
-    }
-    fn mark_stored(&self, from: PhysAddr, bits: &mut [u64]) -> Result<(), ReadError> {
-        self.memory.mark_stored(from, bits)
-    }
-    fn view(&self) -> Box<dyn View + '_> {
-        Box::new(ServedView { served: self, view: self.memory.view() })
-    }
-    fn notes(&self) -> &[u8] {
-        self.memory.notes()
-    }
-    fn platform(&self) -> Platform {
-        self.memory.platform()
-    }
-    fn files(&self) -> Vec<(u64, u64)> {
-        self.memory.files()
-    }
-    fn kernel_mapping(&self) -> Option<KernelMapping> {
-        self.memory.kernel_mapping()
-    }
-    fn direct_map(&self) -> Option<u64> {
-        self.memory.direct_map()
+impl Wrap for Served {
+    fn wrap<'a>(&'a self, view: Box<dyn View + 'a>) -> Box<dyn View + 'a> {
+        Box::new(ServedView { served: self, view })
     }
 }
 
 struct ServedView<'a> {
-    served: &'a Served<'a>,
+    served: &'a Served,
     view: Box<dyn View + 'a>,
 }
 
@@ -114,18 +91,19 @@ fn a_report_waits_for_nothing_that_other_threads_can_read_first() {
     write(&path);
     let source = Source::open(&path, MapPolicy::default()).unwrap();
     let memory = source.memory();
-    let served = Served { memory, reader: thread::current().id(), pages: Mutex::default() };
+    let served = Served { reader: thread::current().id(), pages: Mutex::default() };
+    let served = Wrapped::through(served, memory);
     let report = |memory: &dyn PhysMemory| {
         let kernel = AddressSpace::discover(memory).unwrap();
         let virt = VirtualMemory::new(&kernel, memory);
         let machine = Machine::open(&kernel, &virt, memory.notes()).unwrap();
-        served.pages.lock().unwrap().waited.clear();
+        served.wrap().pages.lock().unwrap().waited.clear();
         let report = Report::read(&machine, Ok(&KernelLog::default()));
         serde_json::to_string(&report).unwrap()
     };
     let expected = report(memory);
     assert!(expected.contains("dentry") && expected.contains("task20"), "{expected}");
     assert_eq!(report(&served), expected);
-    let waited = &served.pages.lock().unwrap().waited;
+    let waited = &served.wrap().pages.lock().unwrap().waited;
     assert!(waited.is_empty(), "{waited:x?}");
 }

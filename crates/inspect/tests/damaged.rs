@@ -5,43 +5,18 @@ use std::time::Duration;
 
 use pagehaul_inspect::{Machine, Report};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
-use pagehaul_machine::{KernelMapping, PageSize, PhysAddr, Platform};
-use pagehaul_physmem::{MapPolicy, PhysMemory, RangeMap, ReadError, Recorder, View};
+use pagehaul_machine::PageSize;
+use pagehaul_physmem::{MapPolicy, PhysMemory, ReadError, Recorder, View, Wrap, Wrapped};
 use pagehaul_vmcore::Source;
 
 const PAGE: u64 = 4096;
 
-/// Memory in which words are others.
-struct Damaged<'a> {
-    memory: &'a dyn PhysMemory,
-    /// Addresses in order, and the words there.
-    words: Vec<(u64, u64)>,
-}
+/// Puts other words into memory: addresses in order, and the words there.
+struct Damage(Vec<(u64, u64)>);
 
-impl PhysMemory for Damaged<'_> {
-    fn ranges(&self) -> &RangeMap {
-        self.memory.ranges()
-    }
-    fn mark_stored(&self, from: PhysAddr, bits: &mut [u64]) -> Result<(), ReadError> {
-        self.memory.mark_stored(from, bits)
-    }
-    fn view(&self) -> Box<dyn View + '_> {
-        Box::new(DamagedView { view: self.memory.view(), words: &self.words, page: Vec::new() })
-    }
-    fn notes(&self) -> &[u8] {
-        self.memory.notes()
-    }
-    fn platform(&self) -> Platform {
-        self.memory.platform()
-    }
-    fn files(&self) -> Vec<(u64, u64)> {
-        self.memory.files()
-    }
-    fn kernel_mapping(&self) -> Option<KernelMapping> {
-        self.memory.kernel_mapping()
-    }
-    fn direct_map(&self) -> Option<u64> {
-        self.memory.direct_map()
+impl Wrap for Damage {
+    fn wrap<'a>(&'a self, view: Box<dyn View + 'a>) -> Box<dyn View + 'a> {
+        Box::new(DamagedView { view, words: &self.0, page: Vec::new() })
     }
 }
 
@@ -139,7 +114,7 @@ fn reports_of_damaged_dumps_end_soon() {
                 words.push((*at, word));
             }
         }
-        let (time, tasks) = report(&Damaged { memory, words });
+        let (time, tasks) = report(&Wrapped::through(Damage(words), memory));
         println!("seed {seed}: {time:?}, 1 of {share}, {tasks} tasks");
         times.push((time, seed, share, tasks));
     }

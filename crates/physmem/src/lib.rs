@@ -14,6 +14,7 @@ mod ranges;
 mod recorder;
 mod state;
 mod view;
+mod wrapped;
 
 pub use error::{OpenError, ReadError};
 pub use mapping::{Access, MapPolicy, MappedFile, WholeFile, Window};
@@ -21,6 +22,7 @@ pub use ranges::{Piece, RangeMap};
 pub use recorder::Recorder;
 pub use state::PageState;
 pub use view::{PageBuf, PhysMemory, View};
+pub use wrapped::{Wrap, Wrapped};
 
 /// Bytes of a page as sources count them: the size on x86_64 (`arch/x86/include/asm/page_types.h`), and the smallest of any current
 /// machine. Dumps are written in pages of the machine's own size, [`PageSize`](pagehaul_machine::PageSize).

@@ -4,16 +4,20 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pagehaul_machine::{KernelMapping, PageCount, PageSize, Pfn, PhysAddr, Platform};
+use pagehaul_machine::{PageCount, PageSize, Pfn, PhysAddr};
 
-use crate::{PAGE_SHIFT, PageState, PhysMemory, RangeMap, ReadError, View};
+use crate::wrapped::{Wrap, Wrapped};
+use crate::{PAGE_SHIFT, PhysMemory, ReadError, View};
 
 /// Pages that are recorded at most: 4 GiB of memory.
 const MOST_PAGES: usize = 1 << 20;
 
 /// Memory that records which of its pages are read, so that a dump can have them first.
-pub struct Recorder<'a> {
-    memory: &'a dyn PhysMemory,
+pub type Recorder<'a> = Wrapped<'a, Recording>;
+
+/// The pages that were read.
+#[derive(Default)]
+pub struct Recording {
     /// Addresses of pages of 4 KiB.
     pages: Mutex<BTreeSet<PhysAddr>>,
 }
@@ -21,13 +25,13 @@ pub struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     /// Starts to record the pages that are read through it.
     pub fn new(memory: &'a dyn PhysMemory) -> Self {
-        Self { memory, pages: Mutex::default() }
+        Self::through(Recording::default(), memory)
     }
 
     /// Returns the PFNs of the pages of `size` of which a part was read so far, ascending, without duplicates.
     pub fn runs(&self, size: PageSize) -> Vec<Range<Pfn>> {
         let mut runs: Vec<Range<Pfn>> = Vec::new();
-        for page in self.pages().iter() {
+        for page in self.wrap().pages().iter() {
             let pfn = page.pfn(size);
             let next = pfn + PageCount::new(1);
             match runs.last_mut() {
@@ -38,7 +42,9 @@ impl<'a> Recorder<'a> {
         }
         runs
     }
+}
 
+impl Recording {
     fn pages(&self) -> MutexGuard<'_, BTreeSet<PhysAddr>> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -54,61 +60,21 @@ impl<'a> Recorder<'a> {
     }
 }
 
-impl PhysMemory for Recorder<'_> {
-    fn ranges(&self) -> &RangeMap {
-        self.memory.ranges()
-    }
-
-    fn mark_stored(&self, from: PhysAddr, bits: &mut [u64]) -> Result<(), ReadError> {
-        self.memory.mark_stored(from, bits)
-    }
-
-    fn held_bytes(&self) -> u64 {
-        self.memory.held_bytes()
-    }
-
-    fn known_state(&self, paddr: u64) -> (Option<PageState>, u64) {
-        self.memory.known_state(paddr)
-    }
-
-    fn view(&self) -> Box<dyn View + '_> {
-        Box::new(RecordingView { recorder: self, view: self.memory.view() })
-    }
-
-    fn notes(&self) -> &[u8] {
-        self.memory.notes()
-    }
-
-    fn platform(&self) -> Platform {
-        self.memory.platform()
-    }
-
-    fn faults(&self) -> Vec<String> {
-        self.memory.faults()
-    }
-
-    fn files(&self) -> Vec<(u64, u64)> {
-        self.memory.files()
-    }
-
-    fn kernel_mapping(&self) -> Option<KernelMapping> {
-        self.memory.kernel_mapping()
-    }
-
-    fn direct_map(&self) -> Option<u64> {
-        self.memory.direct_map()
+impl Wrap for Recording {
+    fn wrap<'a>(&'a self, view: Box<dyn View + 'a>) -> Box<dyn View + 'a> {
+        Box::new(RecordingView { recording: self, view })
     }
 }
 
 struct RecordingView<'a> {
-    recorder: &'a Recorder<'a>,
+    recording: &'a Recording,
     view: Box<dyn View + 'a>,
 }
 
 impl View for RecordingView<'_> {
     fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
         let window = self.view.window(paddr, len)?;
-        self.recorder.record(paddr, window.len().min(len));
+        self.recording.record(paddr, window.len().min(len));
         Ok(window)
     }
 
@@ -132,6 +98,7 @@ impl View for RecordingView<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RangeMap;
 
     /// Memory of zeros.
     struct Zeros(RangeMap);
