@@ -34,7 +34,7 @@ pub(crate) struct Header {
     mac: Vec<u8>,
 }
 
-/// Where a text is no header, and why.
+/// Why a text is not a header, and at which byte.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Invalid {
     pub(crate) offset: usize,

@@ -53,7 +53,7 @@ pub fn hold(identity: Option<&Path>, files: &[PathBuf]) -> Result<(), OpenError>
 /// Whether a path names an encrypted file that can be opened.
 fn is_encrypted(path: &Path) -> bool {
     let mut magic = [0; MAGIC.len()];
-    // What is no file, or cannot be opened, is reported by who reads it.
+    // The command that reads the file reports one that cannot be opened.
     metadata(path).is_ok_and(|metadata| metadata.is_file())
         && PlainFile::open(path).is_ok_and(|file| file.read_exact_at(0, &mut magic).is_ok())
         && magic == *MAGIC

@@ -36,7 +36,7 @@ impl Recipient {
             let key = key.split_ascii_whitespace().next().and_then(ssh::parse_public);
             let key = key.ok_or_else(|| invalid("the key behind ssh-ed25519 is damaged"))?;
             let point = ssh::montgomery(&key)
-                .ok_or_else(|| invalid("the key behind ssh-ed25519 is no point of its curve"))?;
+                .ok_or_else(|| invalid("the key behind ssh-ed25519 is not a point of its curve"))?;
             return Ok(Self { point, ssh: Some(SshTag::new(&ssh::public_key(&key))) });
         }
         if text.starts_with("ssh-") || text.starts_with("ecdsa-") || text.starts_with("sk-") {
@@ -99,7 +99,7 @@ impl Recipients {
 /// Reads a file with a recipient a line, with comments and empty lines.
 fn read_file(path: &Path) -> Result<Vec<Recipient>, RecipientError> {
     let mut text = String::new();
-    // A pipe that nobody has open for writing has an end at once: a capture must not wait for a writer.
+    // A pipe without a writer ends at once, so that a capture does not wait for one.
     let open = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
     let wait =
         |file: File| rustix::fs::fcntl_setfl(&file, OFlags::empty()).map(|()| file).map_err(Into::into);

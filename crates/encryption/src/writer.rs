@@ -23,7 +23,7 @@ pub struct Encrypting<R> {
 }
 
 impl<R: Read> Encrypting<R> {
-    /// Begins a file that `recipients` can read, with a key of its own.
+    /// Writes the header for `recipients`, with a new file key.
     pub fn new(source: R, recipients: &Recipients) -> Result<Self, EncryptionError> {
         let key = random::bytes()?;
         let nonce = random::bytes()?;

@@ -1,11 +1,10 @@
 //! What is encrypted is read again at any offset; what was cut or changed is not.
 
 use std::io::{self, Read};
-use std::path::Path;
 
 use pagehaul_encryption::{Decrypted, Encrypting, Identity, Recipient, Recipients, encrypt};
 use pagehaul_physmem::OpenError;
-use pagehaul_physmem::file::ReadAt;
+use pagehaul_physmem::file::{PlainFile, ReadAt};
 use proptest::prelude::*;
 
 /// Keys of `age-keygen` and `ssh-keygen`, made for these tests.
@@ -18,27 +17,11 @@ const SSH_PUBLIC: &str = include_str!("data/ssh.pub");
 const CHUNK: usize = 64 << 10;
 const SEALED: usize = CHUNK + 16;
 
-struct Memory(Vec<u8>);
-
-impl ReadAt for Memory {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let rest = self.0.get(offset as usize..).unwrap_or(&[]);
-        let count = rest.len().min(buf.len());
-        buf[..count].copy_from_slice(&rest[..count]);
-        Ok(count)
-    }
-
-    fn size(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn path(&self) -> &Path {
-        Path::new("dump.age")
-    }
-
-    fn identity(&self) -> (u64, u64) {
-        (0, 0)
-    }
+/// A file with these bytes, which has no name any more.
+fn file(bytes: &[u8]) -> PlainFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), bytes).unwrap();
+    PlainFile::open(file.path()).unwrap()
 }
 
 fn identities(text: &str) -> Vec<Identity> {
@@ -57,15 +40,15 @@ fn public(secret: &str) -> &str {
     secret.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap()
 }
 
-fn open(file: Vec<u8>, secret: &str) -> Result<Decrypted<Memory>, OpenError> {
-    Decrypted::open(Memory(file), &identities(secret))
+fn open(bytes: Vec<u8>, secret: &str) -> Result<Decrypted<PlainFile>, OpenError> {
+    Decrypted::open(file(&bytes), &identities(secret))
 }
 
 fn contents(size: usize) -> Vec<u8> {
     (0..size).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
-fn all(file: &Decrypted<Memory>) -> Vec<u8> {
+fn all(file: &Decrypted<PlainFile>) -> Vec<u8> {
     let mut bytes = vec![0; file.size() as usize];
     file.read_exact_at(0, &mut bytes).unwrap();
     bytes
@@ -88,13 +71,14 @@ fn every_recipient_reads_files_of_every_size() {
 #[test]
 fn only_recipients_read_a_file() {
     let file = encrypt(b"secret", &recipients(&[public(SECRET)])).unwrap();
-    let message = |secret| open(file.clone(), secret).err().unwrap().to_string();
-    assert_eq!(
-        message(OTHER),
-        "dump.age: encrypted (age) to one recipient, none of which is the identity given"
-    );
+    let message = |secret| {
+        let said = open(file.clone(), secret).err().unwrap().to_string();
+        // Behind the name of the file.
+        said.split_once(": ").unwrap().1.to_owned()
+    };
+    assert_eq!(message(OTHER), "encrypted (age) to one recipient, none of which is the identity given");
     assert!(message(SSH_SECRET).contains("none of which"));
-    let none = Decrypted::open(Memory(file), &[]).err().unwrap().to_string();
+    let none = Decrypted::open(self::file(&file), &[]).err().unwrap().to_string();
     assert!(none.contains("--identity"), "{none}");
 }
 
@@ -232,7 +216,7 @@ proptest! {
     #[test]
     fn no_text_makes_the_parsers_panic(text in "\\PC{0,300}", bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = Recipient::parse(&text);
-        let _ = Decrypted::open(Memory(bytes.clone()), &[]);
-        let _ = Decrypted::open(Memory([b"age-encryption.org/v1\n".to_vec(), text.into_bytes(), bytes].concat()), &identities(SECRET));
+        let _ = Decrypted::open(file(&bytes), &[]);
+        let _ = Decrypted::open(file(&[b"age-encryption.org/v1\n", text.as_bytes(), &bytes].concat()), &identities(SECRET));
     }
 }

@@ -242,7 +242,7 @@ fn table_name(name: &str) -> Result<String, String> {
     }
     Err(match name {
         "manifest" => "it is always made; name the other tables to make".to_owned(),
-        _ => "there is no such table; the guide lists them".to_owned(),
+        _ => "there is no table of this name; the guide lists them".to_owned(),
     })
 }
 

@@ -4,6 +4,7 @@ mod common;
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,7 +116,7 @@ fn too_few_open_files_are_named_as_the_cause() {
 }
 
 #[test]
-fn compressed_facts_are_taken_as_plain_ones() {
+fn compressed_and_encrypted_facts_are_taken_as_plain_ones() {
     let directory = tempfile::tempdir().unwrap();
     let text = facts(1, "6.12", "web1", 1_793_491_200, "tcp_ack");
     fs::write(directory.path().join("1.facts.json"), &text).unwrap();
@@ -124,8 +125,21 @@ fn compressed_facts_are_taken_as_plain_ones() {
     fs::write(directory.path().join("1.facts.json.zst"), compressed).unwrap();
     succeeds(directory.path(), &["extract", "1.facts.json", "--to", "plain"]);
     succeeds(directory.path(), &["extract", "1.facts.json.zst", "--to", "compressed"]);
+    // As `capture --facts --encrypt-to` writes them.
+    let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("../encryption/tests/data");
+    let recipients = [keys.join("ssh.pub").to_str().unwrap().to_owned()];
+    let recipients = pagehaul_encryption::Recipients::parse(&recipients).unwrap().unwrap();
+    let stored = fs::read(directory.path().join("1.facts.json.zst")).unwrap();
+    let encrypted = pagehaul_encryption::encrypt(&stored, &recipients).unwrap();
+    fs::write(directory.path().join("1.facts.json.zst.age"), encrypted).unwrap();
+    let extract = ["extract", "1.facts.json.zst.age", "--to", "encrypted"];
+    assert_eq!(fleet(directory.path(), &extract).status.code(), Some(1));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pagehaul-fleet"));
+    command.args(extract).current_dir(directory.path()).env("PAGEHAUL_IDENTITY", keys.join("ssh"));
+    assert!(command.status().unwrap().success());
     let rows = |to: &str| common::rows(&directory.path().join(to), "dumps");
     assert!(rows("plain").len() == 1 && rows("plain") == rows("compressed"));
+    assert!(rows("plain") == rows("encrypted"));
 }
 
 /// A Python without the package, in the search path of nothing.

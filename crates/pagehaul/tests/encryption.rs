@@ -44,6 +44,12 @@ fn encrypted() -> Setup {
     setup
 }
 
+fn assert_decrypts_to_plain(setup: &Setup, encrypted: &str, identity: &str) {
+    let convert = ["convert", "-q", "--force", "-f", "flattened", "--identity"];
+    setup.succeeds(&[&convert[..], &[&text(identity), encrypted, "back"]].concat());
+    assert!(fs::read(setup.path("back")).unwrap() == fs::read(setup.path("plain")).unwrap(), "{encrypted}");
+}
+
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
@@ -62,18 +68,7 @@ fn holders_of_a_key_read_what_was_captured_and_nobody_else() {
             of["encrypted"] = Value::Null;
         }
         assert_eq!(found, plain);
-        setup.succeeds(&[
-            "convert",
-            "-q",
-            "--force",
-            "-f",
-            "flattened",
-            "--identity",
-            &text(identity),
-            "dump.age",
-            "back",
-        ]);
-        assert_eq!(fs::read(setup.path("back")).unwrap(), fs::read(setup.path("plain")).unwrap());
+        assert_decrypts_to_plain(&setup, "dump.age", identity);
     }
     let variable =
         setup.command(&["info", "dump.age"]).env("PAGEHAUL_IDENTITY", key("ssh")).output().unwrap();
@@ -198,18 +193,7 @@ fn convert_encrypts_and_decrypts_dumps_of_every_format() {
     setup.succeeds(&["capture", "-q", "-d", "0", "vmcore", "kdump"]);
     for source in ["kdump", "vmcore", "plain"] {
         setup.succeeds(&["convert", "-q", "--force", "--encrypt-to", "keys", source, "out.age"]);
-        setup.succeeds(&[
-            "convert",
-            "-q",
-            "--force",
-            "-f",
-            "flattened",
-            "--identity",
-            &text("age.txt"),
-            "out.age",
-            "back",
-        ]);
-        assert_eq!(fs::read(setup.path("back")).unwrap(), fs::read(setup.path("plain")).unwrap(), "{source}");
+        assert_decrypts_to_plain(&setup, "out.age", "age.txt");
     }
     // To another key.
     let ssh = text("ssh.pub");
@@ -225,6 +209,19 @@ fn convert_encrypts_and_decrypts_dumps_of_every_format() {
     ]);
     setup.succeeds(&["info", "--identity", &text("ssh"), "ssh.age"]);
     setup.fails(&["info", "--identity", &text("age.txt"), "ssh.age"], 1);
+}
+
+#[test]
+fn reports_of_a_replaced_dump_are_named() {
+    let setup = Setup::small();
+    setup.succeeds(&["capture", "-q", "--facts", "vmcore", "dump"]);
+    let output = setup.run(&["capture", "-q", "--force", "--encrypt-to", &public(), "vmcore", "dump"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success());
+    assert_eq!(said, "pagehaul: dump.facts.json.zst is there from another dump, and not encrypted\n");
+    // What age writes with --armor is text.
+    fs::write(setup.path("armored"), "-----BEGIN AGE ENCRYPTED FILE-----\nYWdl\n").unwrap();
+    assert!(setup.fails(&["info", "armored"], 1).contains("`age -d` decrypts it"));
 }
 
 #[test]

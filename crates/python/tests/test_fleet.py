@@ -117,7 +117,7 @@ class Extraction(Tables):
         # What triage needs is not read for the log: this has none of it.
         log = pagehaul.fleet.extract(DUMPS / "part.1", to=self.scratch / "part", only=["log_lines"], program=PROGRAM)
         self.assertNotIn("tasks", [missing.what for missing in log.missing])
-        for wrong, why in (("manifest", "it is always made"), ("task", "no such table")):
+        for wrong, why in (("manifest", "it is always made"), ("task", "no table of this name")):
             with self.assertRaisesRegex(pagehaul.Error, why):
                 pagehaul.fleet.extract(dump, to=self.scratch / "wrong", only=[wrong], program=PROGRAM)
 

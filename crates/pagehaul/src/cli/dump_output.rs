@@ -161,8 +161,7 @@ impl DumpOutput {
         if format != Format::Flattened {
             return Err(usage::wrong("an encrypted dump is a flattened stream; leave out --format"));
         }
-        let mut options = self.options(&selection, format)?;
-        options.limits.size = options.limits.size.map(|limit| recipients.room(limit));
+        let options = self.options(&selection, format)?;
         let encrypt = |file, name: &Path, is_stdout| {
             let encrypting = Uploading::encrypt(file, name, recipients)?;
             let buffered = encrypting.memory();
@@ -310,6 +309,10 @@ impl DumpOutput {
     }
 
     fn options(&self, selection: &PageSelection, format: Format) -> anyhow::Result<Options> {
+        let mut limits = selection.limits;
+        if let Some(recipients) = self.recipients()? {
+            limits.size = limits.size.map(|limit| recipients.room(limit));
+        }
         Ok(Options {
             level: selection.level,
             keep_all: selection.keep_all,
@@ -317,7 +320,7 @@ impl DumpOutput {
             compression: self.compression()?,
             threads: threads_that_fit(self.threads.count(), 0),
             format,
-            limits: selection.limits,
+            limits,
         })
     }
 

@@ -3,7 +3,7 @@
 pub(crate) mod owners;
 mod page;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -64,16 +64,17 @@ pub(crate) struct PagesArguments {
     threads: Threads,
 }
 
+impl PagesArguments {
+    /// The files that no output replaces.
+    fn sources(&self) -> impl Iterator<Item = &Path> {
+        let dumps = self.dumps.dumps.iter().map(PathBuf::as_path);
+        dumps.chain(self.redact.file()).chain(self.dumps.identity.file())
+    }
+}
+
 pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     let dumps = &arguments.dumps.dumps;
-    let sources = || {
-        dumps
-            .iter()
-            .map(PathBuf::as_path)
-            .chain(arguments.redact.file())
-            .chain(arguments.dumps.identity.file())
-    };
-    arguments.html.check(sources())?;
+    arguments.html.check(arguments.sources())?;
     let redaction = arguments.redact.key()?;
     arguments.dumps.identity.hold(dumps)?;
     sandbox::enter(Sandbox::reading(dumps).writing(&arguments.html.html))?;
@@ -83,14 +84,6 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
 }
 
 fn show(arguments: &PagesArguments, source: &Source, redaction: Option<&Redaction>) -> anyhow::Result<()> {
-    let dumps = &arguments.dumps.dumps;
-    let sources = || {
-        dumps
-            .iter()
-            .map(PathBuf::as_path)
-            .chain(arguments.redact.file())
-            .chain(arguments.dumps.identity.file())
-    };
     let memory = source.memory();
     let place = || source.path().display().to_string();
     let kernel = Kernel::discover(memory).with_context(place)?;
@@ -118,7 +111,7 @@ fn show(arguments: &PagesArguments, source: &Source, redaction: Option<&Redactio
     if let Some(hidden) = hidden {
         census.warnings.iter_mut().for_each(|why| *why = why.replace(&place(), &hidden));
     }
-    if arguments.html.write(|| html(&census).context("cannot build the web page"), sources())? {
+    if arguments.html.write(|| html(&census).context("cannot build the web page"), arguments.sources())? {
         return Ok(());
     }
     if arguments.json.json {
