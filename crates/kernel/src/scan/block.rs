@@ -49,6 +49,8 @@ pub(super) struct Block<'b> {
     inconsistency: Option<Inconsistency>,
     /// Pages whose struct pages contradict each other, or the image.
     contradictions: u64,
+    /// The flags of poisoned and of reserved pages.
+    marks: u64,
 }
 
 impl<'b> Block<'b> {
@@ -62,6 +64,7 @@ impl<'b> Block<'b> {
         Self {
             image: &[],
             contradictions: 0,
+            marks: rules.poison.flag() | rules.reserved,
             rules,
             matcher,
             map,
@@ -142,6 +145,8 @@ impl<'b> Block<'b> {
     }
 
     /// Remembers what is wrong with page `page`, if no earlier page has anything.
+    #[cold]
+    #[inline(never)]
     fn note_at(&mut self, page: usize, what: &str) {
         let pfn = Pfn::new(self.first_pfn + page as u64);
         if self.inconsistency.as_ref().is_none_or(|known| pfn < known.pfn) {
@@ -151,7 +156,14 @@ impl<'b> Block<'b> {
 
     /// Returns the class of page `page`, which its struct page or its neighbours say is `class`, by its flags.
     #[inline]
-    pub(super) fn checked(&mut self, page: usize, flags: u64, class: PageClass) -> PageClass {
+    fn checked(&mut self, page: usize, flags: u64, class: PageClass) -> PageClass {
+        if flags & self.marks == 0 { class } else { self.of_marked(page, flags, class) }
+    }
+
+    /// Does the same for a page that is poisoned or reserved.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn of_marked(&mut self, page: usize, flags: u64, class: PageClass) -> PageClass {
         if self.rules.poison.holds(flags) {
             return PageClass::HwPoison;
         }
@@ -300,6 +312,8 @@ impl<'b> Block<'b> {
     }
 
     /// Classifies the next page as one whose struct pages contradict each other.
+    #[cold]
+    #[inline(never)]
     fn keep(&mut self, page: &[u8]) {
         self.contradictions += 1;
         self.put(page, PageClass::Undecided);

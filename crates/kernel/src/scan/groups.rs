@@ -82,6 +82,7 @@ impl Block<'_> {
 
     /// Corrects the classes of the pages of `marked`, in the group that starts with page `first`.
     #[cold]
+    #[inline(never)]
     fn marked(&mut self, matcher: &PageMatcher, group: &Structs, first: usize, marked: u64) {
         let classes = self.out.get(first..first + GROUP).unwrap_or_default();
         // Most reserved pages are next to reserved ones, all of them the kernel's.
@@ -93,7 +94,7 @@ impl Block<'_> {
             let flags = group.get(index).map_or(0, |page| matcher.word(page, matcher.flags_at));
             let page = first + index;
             let Some(class) = self.out.get(page).copied() else { break };
-            let class = self.checked(page, flags, class);
+            let class = self.of_marked(page, flags, class);
             if let Some(slot) = self.out.get_mut(page) {
                 *slot = class;
             }
