@@ -23,6 +23,9 @@ use pagehaul_encryption::{Encrypting, Recipients};
 use pagehaul_physmem::file::{is_url, shown};
 use pagehaul_run::Stop;
 
+/// Bytes that wait in the pipe.
+const PIPE: usize = 1 << 20;
+
 /// Returns whether a file of this name is on another machine.
 pub fn is_remote(path: &Path) -> bool {
     is_url(path) || ssh::is_ssh(path)
@@ -91,6 +94,8 @@ impl Uploading {
             UploadError::refused(format!("cannot write {}: {what}: {error}", shown(name).display()))
         };
         let (reader, writer) = io::pipe().map_err(|error| failed("cannot create a pipe", error))?;
+        // A larger one has both sides run longer at a time; the system may not allow it.
+        let _ = rustix::pipe::fcntl_setpipe_size(&writer, PIPE);
         let (is_whole, is_abandoned) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let contents = Contents { reader, is_whole: is_whole.clone(), is_abandoned: is_abandoned.clone() };
         let mut stream = stream(contents, recipients, name)?;
