@@ -8,9 +8,9 @@ use pagehaul_kernel::ReadVirtual;
 use crate::{Fault, Object};
 
 /// Objects of one walk. 4 million tasks is the kernel's own limit (PID_MAX_LIMIT).
-const MOST_NODES: usize = 4 << 20;
+const MAX_NODES: usize = 4 << 20;
 /// Nodes of a tree that are announced.
-const MOST_ANNOUNCED: usize = 1 << 14;
+const MAX_ANNOUNCED: usize = 1 << 14;
 /// Bytes of `struct rb_node`.
 const RB_NODE: u64 = 24;
 /// Levels of a red-black tree of that many nodes.
@@ -70,7 +70,7 @@ impl<'a> Object<'a> {
                         return (nodes, false);
                     }
                 }
-                if seen.len() > MOST_NODES || !space.take_node() {
+                if seen.len() > MAX_NODES || !space.take_node() {
                     broken.get_or_insert_with(|| format!("the list at {head:#x} has too many entries"));
                     return (nodes, false);
                 }
@@ -109,7 +109,7 @@ impl<'a> Object<'a> {
                     walk.broken = Some(format!("the tree at {:#x} meets itself at {at:#x}", self.address()));
                     break;
                 }
-                if above.len() >= DEEPEST_TREE || seen.len() > MOST_NODES || !space.take_node() {
+                if above.len() >= DEEPEST_TREE || seen.len() > MAX_NODES || !space.take_node() {
                     walk.broken = Some(format!("the tree at {:#x} is too deep or too large", self.address()));
                     return Ok(walk);
                 }
@@ -143,7 +143,7 @@ impl<'a> Object<'a> {
         let mut visited = 0;
         while let Some((entry, index, above)) = work.pop() {
             visited += 1;
-            if visited > MOST_NODES || !space.take_node() {
+            if visited > MAX_NODES || !space.take_node() {
                 walk.broken = Some(format!("the xarray at {:#x} is too large", self.address()));
                 break;
             }
@@ -194,7 +194,7 @@ fn announce_tree(memory: &dyn ReadVirtual, root: u64, links: [u64; 2]) {
     for _ in 0..DEEPEST_TREE {
         level.retain(|node| *node != 0);
         visited += level.len();
-        if level.is_empty() || visited > MOST_ANNOUNCED {
+        if level.is_empty() || visited > MAX_ANNOUNCED {
             return;
         }
         memory.will_need(&level.iter().map(|node| *node..node.saturating_add(RB_NODE)).collect::<Vec<_>>());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::types::{Kind, Member, Type, TypeId};
 
 /// Types of one table. Distribution kernels have 120,000.
-const MOST_TYPES: usize = 4 << 20;
+const MAX_TYPES: usize = 4 << 20;
 /// Anonymous members in each other. C code has three or four.
 const DEEPEST: u32 = 16;
 /// Typedefs and qualifiers in a row.
@@ -95,7 +95,7 @@ impl Btf {
             self.offsets.push(at as u32);
             let read = self.own(id).ok_or(damaged)?;
             at = read.trailing + read.kind.trailing_bytes(read.entries);
-            if at > self.types.len() || self.offsets.len() > MOST_TYPES {
+            if at > self.types.len() || self.offsets.len() > MAX_TYPES {
                 return Err(damaged);
             }
             if matches!(read.kind, Kind::Enum | Kind::Enum64) {

@@ -21,7 +21,7 @@ pub struct Space<'a> {
 }
 
 /// Nodes that all walks together may visit.
-const MOST_NODES: usize = 16 << 20;
+const MAX_NODES: usize = 16 << 20;
 
 type MembersByPath = HashMap<Box<str>, Option<Member>, BuildHasherDefault<PathHasher>>;
 
@@ -61,7 +61,7 @@ impl<'a> Space<'a> {
 
     /// Joins memory and types that other threads have, too.
     pub fn shared(memory: &'a dyn ReadVirtual, btf: Arc<Btf>) -> Self {
-        Self { memory, btf, members: RefCell::default(), nodes_left: Cell::new(MOST_NODES) }
+        Self { memory, btf, members: RefCell::default(), nodes_left: Cell::new(MAX_NODES) }
     }
 
     /// Returns the same memory with other types.

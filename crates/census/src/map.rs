@@ -4,7 +4,7 @@ use pagehaul_kernel::PageClass;
 use serde::Serialize;
 
 /// The most cells of a map: 128 rows of 256, more than a screen shows.
-const MOST_CELLS: u64 = 1 << 15;
+const MAX_CELLS: u64 = 1 << 15;
 
 /// Memory by address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -27,7 +27,7 @@ pub struct MapRange {
 impl Map {
     /// A map of a machine with `pages` pages, with no cells yet.
     pub(crate) fn new(pages: u64) -> Self {
-        let cell_pages = pages.div_ceil(MOST_CELLS).max(16).next_power_of_two();
+        let cell_pages = pages.div_ceil(MAX_CELLS).max(16).next_power_of_two();
         Self { cell_pages, ranges: Vec::new() }
     }
 

@@ -18,7 +18,7 @@ use crate::{EncryptionError, RecipientError, ssh};
 const HEADER: u64 = 128;
 const STANZA: u64 = 128;
 /// Bytes of a file of recipients: far more than 256 take.
-const MOST_TEXT: u64 = 1 << 20;
+const MAX_TEXT: u64 = 1 << 20;
 
 /// Who can read a file: the holder of the secret key of this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,7 +103,7 @@ fn read_file(path: &Path) -> Result<Vec<Recipient>, RecipientError> {
     let open = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
     let wait =
         |file: File| rustix::fs::fcntl_setfl(&file, OFlags::empty()).map(|()| file).map_err(Into::into);
-    let read = open.and_then(wait).and_then(|file| file.take(MOST_TEXT).read_to_string(&mut text));
+    let read = open.and_then(wait).and_then(|file| file.take(MAX_TEXT).read_to_string(&mut text));
     read.map_err(|source| RecipientError::Io { path: path.to_owned(), source })?;
     let mut all = Vec::new();
     for (number, line) in text.lines().enumerate() {

@@ -7,7 +7,7 @@ use crate::signature::normal;
 use crate::{Line, Signature, trace};
 
 /// Lines of the report that are kept as text.
-const MOST_TEXT_LINES: usize = 200;
+const MAX_TEXT_LINES: usize = 200;
 
 /// A crash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,7 +81,7 @@ fn text_of(lines: &[Line<'_>], event: &Event, report: &[Line<'_>]) -> String {
         .skip(1)
         .position(|line| line.text.starts_with("---[ end "))
         .map_or(report.len(), |at| at + 2);
-    let kept = report.iter().take(end.min(MOST_TEXT_LINES)).map(|line| line.text);
+    let kept = report.iter().take(end.min(MAX_TEXT_LINES)).map(|line| line.text);
     // The stalled CPU's lines are not the first of an RCU stall.
     let first = lines
         .get(event.start)

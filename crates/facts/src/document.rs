@@ -11,7 +11,7 @@ use crate::{Crash, CrashId, crash_id, lines_of};
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// Bytes of log text that are kept, the last ones: `log_buf_len` can be large.
-const MOST_LOG: usize = 8 << 20;
+const MAX_LOG: usize = 8 << 20;
 
 /// How the reason begins if the document holds less of the log than was read: the crash was searched in all of it.
 const SHORTENED: &str = "the first";
@@ -114,7 +114,7 @@ impl Facts {
                 "log",
                 format!(
                     "{SHORTENED} {skipped} records are missing: the log is longer than {} MiB",
-                    MOST_LOG >> 20
+                    MAX_LOG >> 20
                 ),
             );
         }
@@ -168,7 +168,7 @@ fn field(names: &[u8; 390], at: usize) -> Option<String> {
 
 /// The last records of the log, and how many are left out.
 fn records(log: &KernelLog) -> (Vec<LogRecord>, usize) {
-    let mut left = MOST_LOG;
+    let mut left = MAX_LOG;
     let kept = log.records.iter().rev().take_while(|record| {
         let fits = record.text.len() <= left;
         left = left.saturating_sub(record.text.len());

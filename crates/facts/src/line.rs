@@ -3,7 +3,7 @@
 use pagehaul_kernel::{Caller, KernelLog};
 
 /// Longest text of a line that is looked at: `LOG_LINE_MAX` is 1,024 bytes.
-const MOST_TEXT: usize = 2048;
+const MAX_TEXT: usize = 2048;
 
 /// A line that the kernel wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +82,7 @@ fn caller_of(text: &str) -> Option<Caller> {
 }
 
 fn cut(text: &str) -> &str {
-    let mut end = text.len().min(MOST_TEXT);
+    let mut end = text.len().min(MAX_TEXT);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

@@ -6,7 +6,7 @@ use crate::event::Kind;
 use crate::skip;
 
 /// A frame that more signatures have proposes no pair: it bounds the work to this many candidates for each frame of a signature.
-const MOST_OF_A_FRAME: usize = 200;
+const MAX_OF_A_FRAME: usize = 200;
 
 /// Least similarity of a pair (docs/benchmarks/2026-11-25-signatures.md).
 const LEAST: f64 = 0.5;
@@ -51,7 +51,7 @@ pub fn similar<'a>(signatures: impl IntoIterator<Item = (&'a str, &'a [String])>
     let mut pairs = Vec::new();
     for (first, (kind, frames)) in signatures.iter().enumerate() {
         let lists =
-            frames.iter().filter_map(|frame| with.get(*frame)).filter(|with| with.len() <= MOST_OF_A_FRAME);
+            frames.iter().filter_map(|frame| with.get(*frame)).filter(|with| with.len() <= MAX_OF_A_FRAME);
         let candidates: BTreeSet<usize> = lists.flatten().copied().filter(|second| *second > first).collect();
         for second in candidates {
             let Some((other_kind, others)) = signatures.get(second) else { continue };

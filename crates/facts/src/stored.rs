@@ -26,7 +26,7 @@ pub enum StoredError {
 
 impl Facts {
     /// Bytes of a document, compressed or not, that are read.
-    pub const MOST_BYTES: u64 = 64 << 20;
+    pub const MAX_BYTES: u64 = 64 << 20;
 
     /// Returns whether a file that begins with `start` may hold facts. No dump begins like this.
     pub fn may_be_stored(start: &[u8]) -> bool {
@@ -40,7 +40,7 @@ impl Facts {
     pub fn from_stored(bytes: &[u8]) -> Result<Self, StoredError> {
         let mut text = Vec::new();
         let json = if bytes.starts_with(&ZSTD) {
-            FrameDecompressor::new()?.decompress(bytes, &mut text, Self::MOST_BYTES as usize)?;
+            FrameDecompressor::new()?.decompress(bytes, &mut text, Self::MAX_BYTES as usize)?;
             text.as_slice()
         } else {
             bytes

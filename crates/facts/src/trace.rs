@@ -7,9 +7,9 @@ use crate::event::{Event, Kind};
 use crate::frame::{Frame, TraceLine, ends_interrupt, pointer, trace_line};
 
 /// Lines that a crash can have, its registers and modules included.
-const MOST_LINES: usize = 600;
+const MAX_LINES: usize = 600;
 /// Frames that are kept.
-const MOST_FRAMES: usize = 64;
+const MAX_FRAMES: usize = 64;
 
 /// Returns the lines of a crash, from its first. Other CPUs write between them: only those of the same caller, where the
 /// kernel keeps it.
@@ -17,13 +17,13 @@ pub(crate) fn lines_of_event<'a>(lines: &[Line<'a>], event: &Event) -> Vec<Line<
     let mut start = event.start;
     if event.kind == Kind::RcuStall {
         // The CPU that stalls writes its stack when an NMI asks for it.
-        let after = lines.iter().skip(start).take(MOST_LINES);
+        let after = lines.iter().skip(start).take(MAX_LINES);
         let asked = after.clone().position(|line| line.text.starts_with("NMI backtrace for cpu"));
         start += asked.unwrap_or(0);
     }
     let caller: Option<Caller> = lines.get(start).and_then(|line| line.caller);
     let same = lines.iter().skip(start).filter(|line| line.caller == caller);
-    same.take(MOST_LINES).copied().collect()
+    same.take(MAX_LINES).copied().collect()
 }
 
 /// Returns the frames of a crash, innermost first: from the instruction pointer, else from the trace, to where the kernel
@@ -55,7 +55,7 @@ pub(crate) fn frames(lines: &[Line<'_>], kind: Kind) -> Vec<Frame> {
         match trace_line(line.text) {
             TraceLine::Frame(frame) => {
                 entered |= frame.is_entry();
-                if frames.len() < MOST_FRAMES {
+                if frames.len() < MAX_FRAMES {
                     frames.push(frame);
                 }
             }

@@ -23,7 +23,7 @@ use crate::place::others_stay;
 use crate::python::{PythonArguments, is_own};
 
 /// Bytes of what the process of one dump prints.
-const MOST_OUTPUT: u64 = 1 << 20;
+const MAX_OUTPUT: u64 = 1 << 20;
 
 /// Make Parquet tables of dumps: one file per dump and table
 ///
@@ -268,7 +268,7 @@ fn in_process(
     }
     command.arg("--").args(dump);
     let ChildOutput { bytes, status } =
-        output_within(&mut command, arguments.time_limit, MOST_OUTPUT).map_err(|error| error.to_string())?;
+        output_within(&mut command, arguments.time_limit, MAX_OUTPUT).map_err(|error| error.to_string())?;
     let is_unwritten = status.is_some_and(|status| status.code() == Some(UNWRITTEN.into()));
     serde_json::from_slice(&bytes).map(|row: Row| Row { is_unwritten, ..row }).map_err(|_| {
         let ended = status.map_or_else(String::new, |status| format!(" ({status})"));

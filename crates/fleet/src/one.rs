@@ -26,7 +26,7 @@ use crate::tables::{self, DumpFile};
 /// Exit status of a stage that could not write a table.
 pub(crate) const UNWRITTEN: u8 = 4;
 /// Memory that one dump may take.
-const MOST_MEMORY: u64 = 1 << 30;
+const MAX_MEMORY: u64 = 1 << 30;
 
 /// What a process makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -66,7 +66,7 @@ pub(crate) struct OneArguments {
 
 pub(crate) fn run(arguments: &OneArguments) -> anyhow::Result<ExitCode> {
     // A system that refuses the limit still has the time limit.
-    limit_memory(MOST_MEMORY);
+    limit_memory(MAX_MEMORY);
     let path = arguments.dumps.first().map_or(Path::new(""), PathBuf::as_path);
     let row = confine(arguments)
         .and_then(|redaction| extract(path, arguments, redaction))
@@ -311,7 +311,7 @@ fn file(source: &Source, size_bytes: Option<u64>) -> DumpFile {
 pub(crate) fn from_facts(path: &Path) -> anyhow::Result<Facts> {
     let file = open_file(path)?;
     let read = || format!("cannot read {}", file.path().display());
-    let mut bytes = vec![0; file.size().min(Facts::MOST_BYTES) as usize];
+    let mut bytes = vec![0; file.size().min(Facts::MAX_BYTES) as usize];
     file.read_exact_at(0, &mut bytes).with_context(read)?;
     Facts::from_stored(&bytes).with_context(read)
 }

@@ -39,7 +39,7 @@ else:
     pagehaul._extractor.main(sys.argv[1], sys.argv[2], sys.argv[3:])
 "#;
 /// Bytes of what the process of a function prints.
-const MOST_OUTPUT: u64 = 1 << 16;
+const MAX_OUTPUT: u64 = 1 << 16;
 const MIB: u64 = 1 << 20;
 
 #[derive(Debug, Args)]
@@ -153,7 +153,7 @@ impl PythonArguments {
         command.arg("extract-python").arg("--to").arg(to).arg("--function").arg(&function.place);
         command.arg("--memory").arg(self.python_memory.to_string());
         command.arg("--python").arg(python.unwrap_or_else(|| "python3".into())).arg("--").args(dump);
-        let ChildOutput { bytes, status } = output_within(&mut command, limit, MOST_OUTPUT)?;
+        let ChildOutput { bytes, status } = output_within(&mut command, limit, MAX_OUTPUT)?;
         let made: Made = serde_json::from_slice(&bytes).map_err(|_| {
             let ended = status.map_or_else(String::new, |status| format!(" ({status})"));
             let bytes = String::from_utf8_lossy(&bytes);

@@ -19,7 +19,7 @@ use parquet::schema::types::ColumnDescriptor;
 use crate::table::{DAMAGED, Values};
 
 /// Rows of a row group. Files of `compact` have 128 Ki; those of other programs up to a few million.
-const MOST_ROWS: i64 = 1 << 24;
+const MAX_ROWS: i64 = 1 << 24;
 
 /// Returns the Parquet files of a table in the order of their names, in which the file of one crash comes before those of `compact`.
 /// An absent table has none.
@@ -206,7 +206,7 @@ fn guarded<T>(read: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
 
 fn rows(group: &dyn RowGroupReader) -> anyhow::Result<usize> {
     let rows = group.metadata().num_rows();
-    ensure!((0..=MOST_ROWS).contains(&rows), "a row group has {rows} rows; the limit is {MOST_ROWS}");
+    ensure!((0..=MAX_ROWS).contains(&rows), "a row group has {rows} rows; the limit is {MAX_ROWS}");
     Ok(rows as usize)
 }
 

@@ -21,7 +21,7 @@ use crate::{Machine, Task, Tasks, block, slab};
 /// Bytes of names of a module that are announced before its symbols tell how many there are.
 const SOME_NAMES: u64 = 16 << 10;
 /// Bytes of the symbols of a module that are announced.
-const MOST_SYMBOL_BYTES: u64 = 1 << 20;
+const MAX_SYMBOL_BYTES: u64 = 1 << 20;
 /// Bytes of a stack that are announced above its stack pointer.
 const SOME_STACK: u64 = 2 << 10;
 
@@ -85,7 +85,7 @@ const TABLES: [(&str, &str); 3] = [
     ("__start_orc_unwind", "__stop_orc_unwind"),
 ];
 /// Bytes of such a table at most.
-const MOST_TABLE: u64 = 16 << 20;
+const MAX_TABLE: u64 = 16 << 20;
 
 /// Announces what a report reads of the kernel image.
 pub(crate) fn image(symbols: &Symbols, memory: &dyn ReadVirtual) {
@@ -94,7 +94,7 @@ pub(crate) fn image(symbols: &Symbols, memory: &dyn ReadVirtual) {
     }
     let table = |(start, end): (&str, &str)| {
         let start = symbols.address(start)?;
-        Some(start..symbols.address(end)?.min(start.saturating_add(MOST_TABLE)))
+        Some(start..symbols.address(end)?.min(start.saturating_add(MAX_TABLE)))
     };
     let variable = |name: &str| {
         let start = symbols.address(name)?;
@@ -127,7 +127,7 @@ pub(crate) fn modules(machine: &Machine<'_>, modules: &[Object<'_>]) {
     let tables = space.announce(modules, "kallsyms->");
     let symbols = |table: &Object<'_>| {
         let (symbols, names) = (table.get("symtab")?.pointer()?, table.get("strtab")?.pointer()?);
-        let bytes = table.number("num_symtab")?.saturating_mul(SYMBOL_BYTES).min(MOST_SYMBOL_BYTES);
+        let bytes = table.number("num_symtab")?.saturating_mul(SYMBOL_BYTES).min(MAX_SYMBOL_BYTES);
         Ok::<_, Fault>([symbols..symbols.saturating_add(bytes), names..names.saturating_add(SOME_NAMES)])
     };
     let ranges: Vec<_> = tables.iter().filter_map(|table| symbols(table).ok()).flatten().collect();

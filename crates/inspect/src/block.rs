@@ -7,9 +7,9 @@ use crate::tasks::scheduler_clock;
 use crate::{Hex, Machine};
 
 /// Most disks, hardware queues and tags that are read.
-const MOST_DISKS: usize = 4096;
-const MOST_QUEUES: u64 = 4096;
-const MOST_TAGS: u64 = 65_536;
+const MAX_DISKS: usize = 4096;
+const MAX_QUEUES: u64 = 4096;
+const MAX_TAGS: u64 = 65_536;
 /// `MQ_RQ_IN_FLIGHT` (enum mq_rq_state).
 const IN_FLIGHT: u64 = 1;
 /// Operations (`enum req_op`).
@@ -49,7 +49,7 @@ pub fn suspended(machine: &Machine<'_>) -> Result<Vec<Suspended>, Fault> {
     const SUSPENDED: u64 = 3;
     let mut found = Vec::new();
     let mut types = None;
-    for disk in disks(machine)?.into_iter().take(MOST_DISKS) {
+    for disk in disks(machine)?.into_iter().take(MAX_DISKS) {
         let name = disk.get("disk_name").and_then(|name| name.text()).unwrap_or_default();
         if !name.starts_with("dm-") {
             continue;
@@ -75,7 +75,7 @@ pub fn requests(machine: &Machine<'_>) -> Result<Vec<Request>, Fault> {
     let mut seen = std::collections::HashSet::new();
     let disks = disks(machine)?;
     machine.space().announce(&disks, "queue->tag_set->tags->->rqs->");
-    for disk in disks.into_iter().take(MOST_DISKS) {
+    for disk in disks.into_iter().take(MAX_DISKS) {
         let Ok(queue) = disk.get("queue").and_then(|queue| queue.target()) else { continue };
         if !seen.insert(queue.address()) {
             continue;
@@ -84,9 +84,9 @@ pub fn requests(machine: &Machine<'_>) -> Result<Vec<Request>, Fault> {
         let Ok(set) = queue.get("tag_set").and_then(|set| set.target()) else { continue };
         let name = disk.get("disk_name").and_then(|name| name.text()).unwrap_or_default();
         let tags = set.get("tags")?.target()?;
-        for index in 0..set.number("nr_hw_queues")?.min(MOST_QUEUES) {
+        for index in 0..set.number("nr_hw_queues")?.min(MAX_QUEUES) {
             let Ok(tags) = tags.index(index).and_then(|tags| tags.target()) else { continue };
-            let count = tags.number("nr_tags")?.min(MOST_TAGS);
+            let count = tags.number("nr_tags")?.min(MAX_TAGS);
             let Ok(requests) = tags.get("rqs").and_then(|requests| requests.target()) else { continue };
             for tag in 0..count {
                 let Ok(request) = requests.index(tag).and_then(|request| request.target()) else { continue };

@@ -10,7 +10,7 @@ use crate::unwind::Unwinder;
 use crate::{Hex, Machine, StackTrace, Task, registers};
 
 /// Pending calls that are shown of a CPU.
-const MOST_CALLS: usize = 16;
+const MAX_CALLS: usize = 16;
 
 /// A CPU.
 #[derive(Debug, Clone, Serialize)]
@@ -126,7 +126,7 @@ fn pending_calls(machine: &Machine<'_>, cpu: u64) -> Result<Vec<String>, Fault> 
         .or_else(|_| space.offset_of("__call_single_data", "llist"))?;
     let mut found = Vec::new();
     let mut node = machine.memory().u64(machine.per_cpu("call_single_queue", cpu)?)?;
-    while node != 0 && found.len() < MOST_CALLS {
+    while node != 0 && found.len() < MAX_CALLS {
         let call = space.object(node.wrapping_sub(of_list), "__call_single_data")?;
         found.push(crate::workers::name(machine, call.get("func")?.pointer()?));
         node = machine.memory().u64(node)?;

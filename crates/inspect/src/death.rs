@@ -6,7 +6,7 @@ use pagehaul_present::number::counted;
 use serde::Serialize;
 
 /// Lines before the crash that are kept.
-const MOST_EARLIER: usize = 20;
+const MAX_EARLIER: usize = 20;
 
 /// A line of the log.
 #[derive(Debug, Clone, Serialize)]
@@ -86,7 +86,7 @@ pub fn death(log: &KernelLog, crashed: bool) -> (Death, Option<Signature>) {
     let reports = ["WARNING: ", "Oops: ", "BUG: "];
     let earlier = before.iter().filter(|line| reports.iter().any(|report| line.text.contains(report)));
     let mut death = Death {
-        earlier: earlier.take(MOST_EARLIER).map(LogLine::of).collect(),
+        earlier: earlier.take(MAX_EARLIER).map(LogLine::of).collect(),
         oom_kills: lines.iter().filter(|line| line.text.contains("Killed process ")).count(),
         ..Death::default()
     };

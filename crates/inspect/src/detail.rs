@@ -9,9 +9,9 @@ use crate::vmas::{Vma, vmas};
 use crate::{Cpu, Hex, Machine, Task, registers};
 
 /// Open files whose names are read.
-const MOST_NAMES: usize = 32;
+const MAX_NAMES: usize = 32;
 /// Descriptors of a process that are counted.
-const MOST_FILES: u64 = 1 << 20;
+const MAX_FILES: u64 = 1 << 20;
 /// Directories of a cgroup's path.
 const DEEPEST: usize = 64;
 
@@ -105,7 +105,7 @@ fn cgroup(task: &Object<'_>) -> Result<String, Fault> {
 
 fn files(machine: &Machine<'_>, task: &Object<'_>) -> Result<(u64, Vec<OpenFile>), Fault> {
     let table = task.get("files->fdt")?.target()?;
-    let room = table.number("max_fds")?.min(MOST_FILES);
+    let room = table.number("max_fds")?.min(MAX_FILES);
     let first = table.get("fd")?.pointer()?;
     let (bytes, _) = machine.memory().readable_bytes(first, (8 * room) as usize);
     let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
@@ -114,7 +114,7 @@ fn files(machine: &Machine<'_>, task: &Object<'_>) -> Result<(u64, Vec<OpenFile>
     let mut files = Vec::new();
     for (descriptor, file) in open {
         count += 1;
-        if files.len() < MOST_NAMES {
+        if files.len() < MAX_NAMES {
             let name = file_name(machine, file).unwrap_or_else(|_| format!("{file:#x}"));
             files.push(OpenFile { descriptor: descriptor as u64, name });
         }

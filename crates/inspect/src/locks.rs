@@ -17,7 +17,7 @@ use crate::workers::Worker;
 use crate::{Hex, Machine, StackTrace, Task, Tasks};
 
 /// Waiters of one lock.
-const MOST_WAITERS: usize = 10_000;
+const MAX_WAITERS: usize = 10_000;
 /// Owners in a row.
 const LONGEST_CHAIN: usize = 64;
 /// Flags in the low bits of an owner.
@@ -245,7 +245,7 @@ fn ring(
             break;
         }
         nodes.push(at);
-        if nodes.len() > MOST_WAITERS || at == 0 {
+        if nodes.len() > MAX_WAITERS || at == 0 {
             return Ok(None);
         }
     }

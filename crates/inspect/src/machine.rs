@@ -13,11 +13,11 @@ use crate::modules::{self, LoadedModules, Module};
 use crate::unwind::{FrameRecords, Table, Unwinder, Version};
 
 /// Bytes of BTF. Distribution kernels have 5 MB.
-const MOST_BTF: u64 = 64 << 20;
+const MAX_BTF: u64 = 64 << 20;
 /// Bytes of kallsyms' tables. Distribution kernels have 4 MB.
-const MOST_SYMBOL_TABLES: u64 = 32 << 20;
+const MAX_SYMBOL_TABLES: u64 = 32 << 20;
 /// Most CPUs that are read (NR_CPUS is 8,192 in distribution kernels).
-const MOST_CPUS: u64 = 8192;
+const MAX_CPUS: u64 = 8192;
 
 /// Why nothing can be inspected.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ impl<'a> Machine<'a> {
     ) -> Result<Self, OpenError> {
         let symbols = Kallsyms::read(kernel.info(), unrecorded)?;
         let tables = symbols.extent();
-        let len = tables.end.saturating_sub(tables.start).min(MOST_SYMBOL_TABLES);
+        let len = tables.end.saturating_sub(tables.start).min(MAX_SYMBOL_TABLES);
         memory.readable_bytes(tables.start, len as usize);
         Ok(Self::with_symbols(kernel, memory, notes, symbols))
     }
@@ -144,7 +144,7 @@ impl<'a> Machine<'a> {
 
     fn with_cpu_count(self) -> Self {
         let count = self.symbol("nr_cpu_ids").and_then(|at| Ok(self.memory().u32(at)?));
-        self.learn(|known| known.cpu_count = count.map_or(1, u64::from).clamp(1, MOST_CPUS))
+        self.learn(|known| known.cpu_count = count.map_or(1, u64::from).clamp(1, MAX_CPUS))
     }
 
     fn with_modules(self) -> Self {
@@ -213,7 +213,7 @@ impl<'a> Machine<'a> {
                 continue;
             }
             let bytes = added.get("btf")?.target()?;
-            let len = bytes.number("data_size")?.min(MOST_BTF) as usize;
+            let len = bytes.number("data_size")?.min(MAX_BTF) as usize;
             let bytes = self.memory().bytes(bytes.get("data")?.pointer()?, len)?;
             let btf = Btf::parse_split(bytes, self.space.shared_btf())
                 .map_err(|_| Fault::NoType(format!("{record} (the BTF of {module} is damaged)")))?;
@@ -330,7 +330,7 @@ impl<'a> Machine<'a> {
     /// Returns how far `count` of a per-CPU counter can be from the sum: each CPU keeps less than a batch.
     pub(crate) fn percpu_counter_error(&self) -> Result<i64, Fault> {
         // `compute_batch_value` (lib/percpu_counter.c): 32, or twice the number of CPUs.
-        let batch = self.u32("percpu_counter_batch").unwrap_or(32).clamp(32, 2 * MOST_CPUS as u32);
+        let batch = self.u32("percpu_counter_batch").unwrap_or(32).clamp(32, 2 * MAX_CPUS as u32);
         Ok(i64::from(batch) * self.possible_offsets()?.len() as i64)
     }
 
@@ -412,7 +412,7 @@ fn read_btf(symbols: &Symbols, memory: &dyn ReadVirtual) -> Result<Btf, String> 
     let Some((start, end)) = range else {
         return Err("the kernel has no BTF, or kallsyms has no variables (CONFIG_KALLSYMS_ALL)".into());
     };
-    let len = end.saturating_sub(start).min(MOST_BTF);
+    let len = end.saturating_sub(start).min(MAX_BTF);
     let bytes =
         memory.bytes(start, len as usize).map_err(|why| format!("cannot read the kernel's BTF: {why}"))?;
     Btf::parse(bytes).map_err(|why| why.to_string())

@@ -11,11 +11,11 @@ use crate::per_cpu_chunks::per_cpu_chunks;
 use crate::{Machine, Task, Tasks};
 
 /// Most nodes that are read (MAX_NUMNODES is 1,024).
-const MOST_NODES: u64 = 1024;
+const MAX_NODES: u64 = 1024;
 /// Zones of a node (MAX_NR_ZONES is 5).
-const MOST_ZONES: u64 = 8;
+const MAX_ZONES: u64 = 8;
 /// Pages of a process that are believed: 4 PiB.
-const MOST_PAGES: i64 = 1 << 40;
+const MAX_PAGES: i64 = 1 << 40;
 /// Processes that are kept.
 const LARGEST: usize = 10;
 
@@ -196,7 +196,7 @@ pub fn nodes<'a>(machine: &'a Machine<'_>) -> Result<Vec<Object<'a>>, Fault> {
     let Ok(table) = machine.symbol("node_data") else {
         return Ok(vec![machine.variable("contig_page_data", "pglist_data")?]);
     };
-    let count = machine.u32("nr_node_ids").map_or(1, u64::from).clamp(1, MOST_NODES);
+    let count = machine.u32("nr_node_ids").map_or(1, u64::from).clamp(1, MAX_NODES);
     let mut nodes = Vec::new();
     for node in 0..count {
         let address = machine.memory().u64(table.wrapping_add(8 * node))?;
@@ -239,7 +239,7 @@ fn zones(machine: &Machine<'_>, number: u64, node: &Object<'_>, found: &mut Vec<
 pub fn zones_of<'a>(node: &Object<'a>) -> Result<Vec<Object<'a>>, Fault> {
     let zones = node.get("node_zones")?;
     let mut found = Vec::new();
-    for index in 0..zones.len().min(MOST_ZONES) {
+    for index in 0..zones.len().min(MAX_ZONES) {
         let zone = zones.index(index)?;
         if zone.number("managed_pages")? > 0 {
             found.push(zone);
@@ -402,7 +402,7 @@ fn processes(machine: &Machine<'_>, tasks: &Tasks) -> Result<Vec<Process>, Fault
                     Err(_) => counters.index(*index)?.get("count")?.signed()?,
                 };
                 let part = parts.get(&(task.mm.0, *index)).copied().unwrap_or(0);
-                Ok::<i64, Fault>(count.saturating_add(part).clamp(0, MOST_PAGES))
+                Ok::<i64, Fault>(count.saturating_add(part).clamp(0, MAX_PAGES))
             };
             // All but swap.
             let sum: i64 = indices.iter().take(3).filter_map(|index| count(index).ok()).sum();
@@ -424,7 +424,7 @@ fn processes(machine: &Machine<'_>, tasks: &Tasks) -> Result<Vec<Process>, Fault
                 Err(_) => machine.percpu_counter(&counters.index(index)?)?,
             };
             let part = parts.get(&(task.mm.0, index)).copied().unwrap_or(0);
-            Ok(value.saturating_add(part).clamp(0, MOST_PAGES) as u64)
+            Ok(value.saturating_add(part).clamp(0, MAX_PAGES) as u64)
         };
         let [anon, file, shmem, swap] = indices.map(|index| PageCount::new(count(index).unwrap_or(0)));
         found.push(Process { pid: task.tgid, comm: task.comm.clone(), anon, file, shmem, swap });

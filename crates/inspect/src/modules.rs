@@ -9,13 +9,13 @@ use serde::Serialize;
 use crate::{Hex, Machine, ahead};
 
 /// Symbols of all modules. The largest graphics drivers have 50,000.
-const MOST_SYMBOLS: u64 = 1 << 20;
+const MAX_SYMBOLS: u64 = 1 << 20;
 /// Bytes of an ELF symbol.
 pub(crate) const SYMBOL_BYTES: u64 = 24;
 /// Bytes of the names of all of them.
-const MOST_STRINGS: u64 = 32 << 20;
+const MAX_STRINGS: u64 = 32 << 20;
 /// Memory areas of a module (`MOD_MEM_NUM_TYPES` is 7).
-const MOST_AREAS: u64 = 16;
+const MAX_AREAS: u64 = 16;
 /// Largest area that is believed.
 const LARGEST: u64 = 1 << 30;
 
@@ -71,7 +71,7 @@ pub(crate) fn read(machine: &Machine<'_>) -> Result<LoadedModules, Fault> {
     let mut broken = walk.broken;
     ahead::modules(machine, &walk.items);
     let mut modules = Vec::new();
-    let mut left = Left { symbols: MOST_SYMBOLS, strings: MOST_STRINGS };
+    let mut left = Left { symbols: MAX_SYMBOLS, strings: MAX_STRINGS };
     for object in walk.items {
         match read_one(machine, &object, &mut left) {
             Ok(module) => modules.push(module),
@@ -114,7 +114,7 @@ fn ranges(object: &Object<'_>) -> Result<Vec<Range<u64>>, Fault> {
         Ok(())
     };
     if let Ok(areas) = object.get("mem") {
-        for index in 0..areas.len().min(MOST_AREAS) {
+        for index in 0..areas.len().min(MAX_AREAS) {
             add(areas.index(index)?)?;
         }
     } else {

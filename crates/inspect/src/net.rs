@@ -9,8 +9,8 @@ use crate::system::Ticks;
 use crate::{Hex, Machine};
 
 /// Most devices of all network namespaces, and queues of one, that are read.
-const MOST_DEVICES: usize = 1024;
-const MOST_QUEUES: u64 = 4096;
+const MAX_DEVICES: usize = 1024;
+const MAX_QUEUES: u64 = 4096;
 /// `IFF_UP` (include/uapi/linux/if.h).
 const UP: u64 = 1;
 /// `TCQ_F_CPUSTATS` (include/net/sch_generic.h): each CPU counts packets.
@@ -102,8 +102,8 @@ pub fn net(machine: &Machine<'_>) -> Result<Net, Fault> {
         machine.space().announce(&devices.items, "_tx->qdisc->");
         let number = Some(namespace.number("ns.inum")?).filter(|_| namespace.address() != initial);
         for device in devices.items {
-            if net.devices.len() >= MOST_DEVICES {
-                net.broken = Some(format!("there are more than {MOST_DEVICES} devices"));
+            if net.devices.len() >= MAX_DEVICES {
+                net.broken = Some(format!("there are more than {MAX_DEVICES} devices"));
                 return Ok(net);
             }
             match bits.device(machine, &device) {
@@ -164,7 +164,7 @@ impl Bits {
     }
 
     fn device(&self, machine: &Machine<'_>, device: &Object<'_>) -> Result<NetDevice, Fault> {
-        let queues = device.number("real_num_tx_queues")?.min(MOST_QUEUES);
+        let queues = device.number("real_num_tx_queues")?.min(MAX_QUEUES);
         let first = device.get("_tx")?.target()?;
         let mut busy = Vec::new();
         // A queue without its own discipline uses the device's.

@@ -6,7 +6,7 @@ use pagehaul_machine::PageCount;
 use crate::Machine;
 
 /// Lists of chunks: about 20 sizes, of 2 types at most.
-const MOST_LISTS: u64 = 256;
+const MAX_LISTS: u64 = 256;
 
 /// The chunks that are made of allocated pages.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub fn per_cpu_chunks(machine: &Machine<'_>) -> Result<PerCpuChunks, Fault> {
     let early = ["pcpu_first_chunk", "pcpu_reserved_chunk"].map(|name| machine.u64(name).unwrap_or(0));
     let size = machine.space().size_of("list_head")?;
     let mut found = PerCpuChunks::default();
-    for list in 0..lists.min(MOST_LISTS) {
+    for list in 0..lists.min(MAX_LISTS) {
         let head = machine.space().object(table.wrapping_add(list * size), "list_head")?;
         // What lies behind the last list of a type is none.
         let Ok(walk) = head.list("pcpu_chunk", "list") else { continue };

@@ -17,7 +17,7 @@ use crate::cpus::cpus;
 use crate::memory::{nodes, per_cpu_pages, zones_of};
 
 /// Blocks of pages that are read. They and their runs fit into the memory of the process that reads them for a capture.
-const MOST_BLOCKS: usize = 2 << 20;
+const MAX_BLOCKS: usize = 2 << 20;
 /// `PAGE_ALLOC_COSTLY_ORDER`: lists of larger blocks are for transparent huge pages only.
 const COSTLY_ORDER: u64 = 3;
 
@@ -94,7 +94,7 @@ pub fn per_cpu_blocks(
             for cpu in machine.cpu_mask("__cpu_possible_mask")? {
                 let lists = per_cpu_pages(machine, &zone, cpu)?;
                 found.counted += PageCount::new(lists.number("count")?);
-                match reader.blocks(&zone, &lists, MOST_BLOCKS.saturating_sub(found.blocks.len())) {
+                match reader.blocks(&zone, &lists, MAX_BLOCKS.saturating_sub(found.blocks.len())) {
                     Ok(more) => {
                         found
                             .blocks

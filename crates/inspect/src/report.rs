@@ -25,9 +25,9 @@ use crate::workers::{Worker, workers};
 use crate::{Machine, Module, Task, Tasks, ahead, tasks};
 
 /// Blocked tasks whose stacks are unwound for the report.
-const MOST_BLOCKED: usize = 10_000;
+const MAX_BLOCKED: usize = 10_000;
 /// Locks whose holders are unwound.
-const MOST_HOLDERS: usize = 100;
+const MAX_HOLDERS: usize = 100;
 /// Lines of the log that are kept.
 const LAST_LINES: usize = 12;
 
@@ -179,13 +179,13 @@ impl Report {
             .all
             .iter()
             .filter(|task| task.state == 'D')
-            .take(MOST_BLOCKED)
+            .take(MAX_BLOCKED)
             .filter_map(|task| Some((task, task_stack(machine, &unwinder, task).ok()?)))
             .collect();
         let workers = workers(machine, &tasks);
         let mut locks = locks(machine, &unwinder, &tasks, &blocked, &workers);
         // A holder that sleeps, mostly for something else than a lock, is the next question.
-        for held in locks.held.iter_mut().take(MOST_HOLDERS) {
+        for held in locks.held.iter_mut().take(MAX_HOLDERS) {
             let task = held.owner.as_ref().and_then(|(_, pid)| tasks.by_pid(*pid));
             held.owner_stack = task.and_then(|task| stack_of(machine, &unwinder, &cpus, task));
         }

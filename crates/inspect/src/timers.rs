@@ -7,9 +7,9 @@ use crate::system::Ticks;
 use crate::{Hex, Machine, Tasks};
 
 /// Timers that are read.
-const MOST_TIMERS: usize = 1 << 18;
+const MAX_TIMERS: usize = 1 << 18;
 /// Wheels of a CPU (`NR_BASES` is 3 since 6.9).
-const MOST_WHEELS: u64 = 3;
+const MAX_WHEELS: u64 = 3;
 /// A wheel's clock is not further from `jiffies` than its range, 24 days at most.
 const WHEEL_RANGE: i64 = 1 << 31;
 
@@ -68,7 +68,7 @@ fn wheels(
     found: &mut Timers,
 ) -> Result<(), Fault> {
     let first = machine.space().object(machine.per_cpu("timer_bases", cpu)?, "timer_base")?;
-    for wheel in 0..MOST_WHEELS {
+    for wheel in 0..MAX_WHEELS {
         let wheel = first.index(wheel)?;
         // How many there are depends on the configuration: behind the last one is other data.
         let distance = ticks.now.wrapping_sub(wheel.number("clk")?) as i64;
@@ -78,7 +78,7 @@ fn wheels(
         let slots = wheel.get("vectors")?;
         for slot in 0..slots.len() {
             let mut link = slots.index(slot)?.get("first")?;
-            while link.pointer()? != 0 && found.all.len() < MOST_TIMERS {
+            while link.pointer()? != 0 && found.all.len() < MAX_TIMERS {
                 let node = link.target()?;
                 // A node that only one pointer leads to is visited once.
                 if node.get("pprev")?.pointer()? != link.address() {
@@ -129,7 +129,7 @@ fn high_resolution(machine: &Machine<'_>, tasks: &Tasks, cpu: u64, found: &mut T
         let offset = base.get("offset")?.signed()?;
         let walk = base.get("active.rb_root.rb_root")?.tree("hrtimer", "node.node")?;
         found.broken.extend(walk.broken);
-        for timer in walk.items.into_iter().take(MOST_TIMERS.saturating_sub(found.all.len())) {
+        for timer in walk.items.into_iter().take(MAX_TIMERS.saturating_sub(found.all.len())) {
             let expires = timer.get("node.expires")?.signed()?.saturating_sub(offset);
             let name = function(machine, timer.get("function")?.pointer()?);
             let task = match name.as_str() {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::Machine;
 
 /// Nodes of areas (one for each CPU, at most 128).
-const MOST_NODES: u64 = 1024;
+const MAX_NODES: u64 = 1024;
 
 /// Areas of one caller.
 #[derive(Debug, Clone, Serialize)]
@@ -45,7 +45,7 @@ pub fn vmap_areas<'a>(machine: &'a Machine<'_>) -> Result<(Vec<Object<'a>>, Opti
     // d093602919ad (6.9) split the tree into nodes.
     match machine.u64("vmap_nodes") {
         Ok(nodes) => {
-            let count = u64::from(machine.u32("nr_vmap_nodes")?).clamp(1, MOST_NODES);
+            let count = u64::from(machine.u32("nr_vmap_nodes")?).clamp(1, MAX_NODES);
             let first = machine.space().object(nodes, "vmap_node")?;
             for index in 0..count {
                 roots.push(first.index(index)?.get("busy.root")?);

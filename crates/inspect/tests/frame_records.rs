@@ -31,9 +31,9 @@ const KERNEL: u64 = 1 << 55;
 const IN_PT_REGS: u64 = 0x120;
 const PT_REGS_BYTES: u64 = 0x150;
 /// Frames that the unwinder returns at most.
-const MOST_FRAMES: usize = 96;
+const MAX_FRAMES: usize = 96;
 /// Words that it reads for one of them: a record, its type, and registers.
-const MOST_READS: usize = 10;
+const MAX_READS: usize = 10;
 
 /// Code with symbols, and a stack.
 struct Memory {
@@ -208,8 +208,8 @@ proptest! {
     ) {
         let memory = Memory::new(words);
         let Stack { frames, end } = unwind(&memory, records, start);
-        prop_assert!(memory.reads.get() <= MOST_READS * MOST_FRAMES, "{} reads", memory.reads.get());
-        prop_assert!((1..=MOST_FRAMES).contains(&frames.len()));
+        prop_assert!(memory.reads.get() <= MAX_READS * MAX_FRAMES, "{} reads", memory.reads.get());
+        prop_assert!((1..=MAX_FRAMES).contains(&frames.len()));
         let on_stack = |address: u64| (STACK..=END).contains(&address);
         for (at, frame) in frames.iter().enumerate().skip(1) {
             // Records are on the stack; the stack pointer of interrupted code may be anywhere.

@@ -8,9 +8,9 @@ use pagehaul_physmem::View;
 use crate::Kernel;
 
 /// More bytes than any of these takes. Larger sizes are damage, such as 2^26 descriptors of the log.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 /// `MAX_NUMNODES` of every kernel so far.
-const MOST_NODES: u64 = 1024;
+const MAX_NODES: u64 = 1024;
 
 impl Kernel {
     /// Returns their virtual addresses.
@@ -18,7 +18,7 @@ impl Kernel {
         let mut found = self.sections().table(self.space().translator(), view);
         self.nodes(view, &mut found);
         self.log(view, &mut found);
-        found.retain(|range| range.start < range.end && range.end - range.start <= MOST_BYTES);
+        found.retain(|range| range.start < range.end && range.end - range.start <= MAX_BYTES);
         found
     }
 
@@ -30,7 +30,7 @@ impl Kernel {
     fn nodes(&self, view: &mut dyn View, found: &mut Vec<Range<u64>>) -> Option<()> {
         let table = self.space().info().symbol("node_data")?;
         let size = self.space().info().size("pglist_data")?;
-        let count = self.space().info().length("node_data")?.min(MOST_NODES);
+        let count = self.space().info().length("node_data")?.min(MAX_NODES);
         for index in 0..count {
             let node = self.word(view, table.wrapping_add(index * 8)).filter(|node| *node != 0);
             found.extend(node.map(|node| node..node.saturating_add(size)));

@@ -13,7 +13,7 @@ use pagehaul_physmem::View;
 use crate::{AddressSpace, Translator};
 
 /// Bytes of text at most: damaged page tables must not name all of memory.
-const MOST_TEXT: u64 = 128 << 20;
+const MAX_TEXT: u64 = 128 << 20;
 
 /// Returns the pages from `_stext` on that are executable: runs of PFNs, ascending. Empty if the image is not where it should be.
 pub(crate) fn text(space: &AddressSpace, view: &mut dyn View) -> Vec<Range<u64>> {
@@ -26,7 +26,7 @@ pub(crate) fn text(space: &AddressSpace, view: &mut dyn View) -> Vec<Range<u64>>
     let mut at = start;
     // The image is one piece of physical memory.
     while let Some(extent) = executable(translator, view, at)
-        .filter(|found| at - start < MOST_TEXT && text.as_ref().is_none_or(|text| text.end == found.paddr))
+        .filter(|found| at - start < MAX_TEXT && text.as_ref().is_none_or(|text| text.end == found.paddr))
     {
         let end = extent.paddr.saturating_add(extent.len);
         text = Some(text.map_or(extent.paddr, |text| text.start)..end);

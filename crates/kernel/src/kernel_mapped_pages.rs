@@ -13,11 +13,11 @@ use pagehaul_physmem::{PhysMemory, View};
 use crate::{DirectMap, Kernel};
 
 /// Page tables that are read at most: damage, or KASAN's shadow with its many tables, must not delay a capture.
-const MOST_TABLES: usize = 1 << 17;
+const MAX_TABLES: usize = 1 << 17;
 /// Sections that are searched for the array of struct pages: 8 TiB from the start of memory.
-const MOST_SECTIONS: u64 = 1 << 16;
+const MAX_SECTIONS: u64 = 1 << 16;
 /// Runs of pages kept per kind, which take 4 MiB.
-const MOST_RUNS: usize = 1 << 18;
+const MAX_RUNS: usize = 1 << 18;
 /// What the first chunk of per-CPU memory is made of (`PCPU_FC_EMBED` with `PMD_SIZE` on x86_64).
 const PER_CPU_CHUNK: u64 = 2 << 20;
 
@@ -70,7 +70,7 @@ impl Kernel {
         let last = memory.ranges().end() >> shift;
         // Memory may start far above 0, and the source may claim 2^25 sections.
         let first = memory.ranges().pieces().first().map_or(0, |piece| piece.start >> shift) / pages;
-        let end = last.div_ceil(pages).min(first.saturating_add(MOST_SECTIONS));
+        let end = last.div_ceil(pages).min(first.saturating_add(MAX_SECTIONS));
         let start = (first..end).find_map(|number| {
             let map = self.sections().map(self.space().translator(), view.as_mut(), number, size).ok()??;
             Some(map.wrapping_sub(number * pages * size))
@@ -95,7 +95,7 @@ impl Search<'_> {
     /// Adds the table at `paddr`, whose first entry maps `base` (bits above the address space's are not set), and
     /// what it leads to.
     fn table(&mut self, paddr: u64, level: u8, base: u64) {
-        if self.seen.len() >= MOST_TABLES || !self.seen.insert(paddr) {
+        if self.seen.len() >= MAX_TABLES || !self.seen.insert(paddr) {
             return;
         }
         let tables = self.kernel.space().translator().tables();
@@ -166,7 +166,7 @@ fn add(runs: &mut Vec<Range<u64>>, page_size: PageSize, paddr: u64, bytes: u64) 
     let run = paddr >> page_size.shift()..paddr.saturating_add(bytes) >> page_size.shift();
     if let Some(last) = runs.last_mut().filter(|last| last.end == run.start) {
         last.end = run.end;
-    } else if runs.len() < MOST_RUNS {
+    } else if runs.len() < MAX_RUNS {
         runs.push(run);
     }
 }

@@ -16,15 +16,15 @@ const HAS_MEM_MAP: u64 = 1 << 1;
 const MAP_MASK: u64 = !0xfff;
 
 /// MAX_PHYSMEM_BITS of riscv64; the others have 52 at most. No source has memory beyond 52 bits.
-const MOST_MEMORY_BITS: u32 = 56;
+const MAX_MEMORY_BITS: u32 = 56;
 /// Pages of a section at least: those of 1 MiB in pages of 4 KiB. Bitmaps are cut at sections.
 const LEAST_PAGES: u32 = 256;
 /// Roots read at most: as many as 52 bits of physical addresses need (`MAX_PHYSMEM_BITS`).
-const MOST_ROOTS: u64 = 1 << 17;
+const MAX_ROOTS: u64 = 1 << 17;
 /// Bytes of the table of roots that are read at once: no page is smaller.
 const TABLE_PAGE: u64 = 4096;
 /// Sections among which one is expected to be present: 8 TiB of addresses from the start of memory.
-const MOST_TRIED: u64 = 1 << 16;
+const MAX_TRIED: u64 = 1 << 16;
 
 /// The table of sections, left where it is: entries are read when asked for, so that 64 TiB of RAM cost no more than 1 GiB.
 #[derive(Debug, Clone)]
@@ -66,7 +66,7 @@ impl Sections {
         else {
             return Err(bad("NUMBER(SECTION_SIZE_BITS)", section_bits, "it is a positive number"));
         };
-        if !(20..=34).contains(&section_bits) || !(section_bits..=MOST_MEMORY_BITS).contains(&memory_bits) {
+        if !(20..=34).contains(&section_bits) || !(section_bits..=MAX_MEMORY_BITS).contains(&memory_bits) {
             return Err(bad(
                 "NUMBER(SECTION_SIZE_BITS)",
                 section_bits,
@@ -136,7 +136,7 @@ impl Sections {
     /// Returns the addresses of roots, up to the first that cannot be read. Reads the table by pages: with 52 bits of physical
     /// addresses it has 2^17 words, each of which takes as many reads as there are levels of page tables, and one.
     fn roots(&self, per_root: u64, tables: &Translator, view: &mut dyn View) -> Vec<u64> {
-        let end = self.table.saturating_add(self.count.div_ceil(per_root).min(MOST_ROOTS) * 8);
+        let end = self.table.saturating_add(self.count.div_ceil(per_root).min(MAX_ROOTS) * 8);
         let mut at = self.table;
         let mut found = Vec::new();
         let mut page = [0; TABLE_PAGE as usize];
@@ -232,7 +232,7 @@ impl Sections {
         // Memory of arm64 machines may start far above 0.
         let start = if view.window(0, 1).is_ok() { 0 } else { view.end_of_hole(0) };
         let first = start >> (self.pages_shift + tables.tables().page_size.shift());
-        first.min(self.count)..first.saturating_add(MOST_TRIED).min(self.count)
+        first.min(self.count)..first.saturating_add(MAX_TRIED).min(self.count)
     }
 }
 

@@ -7,7 +7,7 @@ use pagehaul_physmem::View;
 use crate::Kernel;
 
 /// Tables of one process: one of PUDs maps 512 GiB with pages of 4 KiB.
-const MOST_TABLES: usize = 1 << 12;
+const MAX_TABLES: usize = 1 << 12;
 /// Level of tables of PMDs.
 const PMD: u8 = 2;
 
@@ -36,7 +36,7 @@ impl Kernel {
                 let vaddr = (index as u64) << tables.shift(level);
                 let entry = translator.layout().decode(u64::from_le_bytes(*entry), level, vaddr);
                 if let Entry::Table(paddr) = entry
-                    && found.len() < MOST_TABLES
+                    && found.len() < MAX_TABLES
                 {
                     found.push(paddr);
                     left.push((paddr, level - 1));

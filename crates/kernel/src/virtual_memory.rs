@@ -13,7 +13,7 @@ const SLOTS: usize = 1 << 10;
 const EMPTY: u64 = u64::MAX;
 
 /// Pages that are announced at a time.
-const MOST_ANNOUNCED: usize = 1 << 14;
+const MAX_ANNOUNCED: usize = 1 << 14;
 
 /// Memory by virtual address.
 pub trait ReadVirtual {
@@ -194,7 +194,7 @@ impl<'a> VirtualMemory<'a> {
         let pages =
             ranges.iter().flat_map(|range| range.start >> PAGE_SHIFT..range.end.div_ceil(PAGE_SIZE as u64));
         let mut pages: Vec<u64> = pages
-            .take(MOST_ANNOUNCED)
+            .take(MAX_ANNOUNCED)
             .filter(|number| state.numbers.get(slot(*number)) != Some(number))
             .collect();
         pages.sort_unstable();

@@ -25,7 +25,7 @@ use crate::new_file::{self, CreateOptions, Naming, NewFile, OutputError, Special
 pub const EXTENT: usize = 1 << 20;
 /// First words of the file.
 /// Bytes of checksums that are read: those of a dump of 60 TiB.
-const MOST_TEXT: u64 = 1 << 30;
+const MAX_TEXT: u64 = 1 << 30;
 const TITLE: &str = "pagehaul-sums 1 xxh3-64 extent";
 
 /// Returns the hash of an extent: XXH3, 64 bits, seed 0. It detects accidents, not attacks.
@@ -118,7 +118,7 @@ impl Checksums {
     /// Reads the checksums in `file`.
     pub fn read(file: &dyn ReadAt) -> Result<Self, ChecksumError> {
         let path = || file.path().to_owned();
-        let mut text = vec![0; usize::try_from(file.size().min(MOST_TEXT)).unwrap_or(0)];
+        let mut text = vec![0; usize::try_from(file.size().min(MAX_TEXT)).unwrap_or(0)];
         let read = file.read_exact_at(0, &mut text);
         read.map_err(|source| ChecksumError::Io { path: path(), action: "read", source })?;
         let parsed = Self::decode(&String::from_utf8_lossy(&text));

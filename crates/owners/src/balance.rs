@@ -30,9 +30,9 @@ use crate::tally::{FilePages, Rules, Slot, Tally};
 use crate::walks::{Walks, holders};
 
 /// Owners of one row that are reported.
-const MOST_OWNERS: usize = 100;
+const MAX_OWNERS: usize = 100;
 /// Files whose names are looked up, the largest first.
-const MOST_FILES: usize = 1 << 20;
+const MAX_FILES: usize = 1 << 20;
 
 /// How much is done to find owners.
 #[derive(Debug, Clone, Copy)]
@@ -226,7 +226,7 @@ impl Builder<'_> {
                 self.named(RowKind::Shmem, "(swap cache)", pages.pages - truncated);
                 continue;
             }
-            if at >= MOST_FILES {
+            if at >= MAX_FILES {
                 unnamed += pages.pages;
                 continue;
             }
@@ -422,7 +422,7 @@ impl Builder<'_> {
             .collect();
         spoilt_by
             .sort_by(|a, b| (b.blocks, b.pages, a.kind, &a.name).cmp(&(a.blocks, a.pages, b.kind, &b.name)));
-        spoilt_by.truncate(MOST_OWNERS);
+        spoilt_by.truncate(MAX_OWNERS);
         Some(Fragmentation {
             block_pages: PageCount::new(1 << blocks.order),
             types: types.collect(),
@@ -501,7 +501,7 @@ impl Builder<'_> {
                 continue;
             }
             let owner_count = owners.len();
-            owners.truncate(MOST_OWNERS);
+            owners.truncate(MAX_OWNERS);
             rows.push(Row { kind, pages: PageCount::new(pages), owners, owner_count });
         }
         let mut balance = Balance {

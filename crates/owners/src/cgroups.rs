@@ -11,7 +11,7 @@ use crate::report::{Cgroup, Cgroups};
 /// Cgroups that are reported.
 const MOST: usize = 100;
 /// Cgroups that are read. The kernel has at most 65,535 that are not removed (MEM_CGROUP_ID_MAX).
-const MOST_READ: usize = 1 << 18;
+const MAX_READ: usize = 1 << 18;
 /// Levels of the tree.
 const DEEPEST: usize = 64;
 /// Limits from here on are none: `PAGE_COUNTER_MAX` is LONG_MAX / PAGE_SIZE.
@@ -66,8 +66,8 @@ impl<'a> Walk<'a> {
         let space = machine.space();
         let mut left = vec![(space.object(root, "mem_cgroup")?, String::from("/"), 0_usize, None::<usize>)];
         while let Some((group, path, depth, parent)) = left.pop() {
-            if self.found.len() >= MOST_READ {
-                self.broken = Some(format!("memory cgroups: more than {MOST_READ} are not read"));
+            if self.found.len() >= MAX_READ {
+                self.broken = Some(format!("memory cgroups: more than {MAX_READ} are not read"));
                 break;
             }
             let css = group.get("css")?;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use pagehaul_machine::{PageCount, Pfn};
 
 /// Runs of claimed pages: 96 MiB. Their owners' pages count as without a known owner beyond it.
-const MOST_RUNS: usize = 4 << 20;
+const MAX_RUNS: usize = 4 << 20;
 
 /// Number of a claimant in [`Claims::claimants`].
 pub(crate) type ClaimantId = u32;
@@ -49,7 +49,7 @@ impl Claims {
 
     /// Adds pages.
     pub(crate) fn add(&mut self, pages: Range<Pfn>, claimant: ClaimantId) {
-        let full = self.runs.len() >= MOST_RUNS;
+        let full = self.runs.len() >= MAX_RUNS;
         match self.runs.last_mut() {
             Some((last, owner)) if *owner == claimant && last.end == pages.start => last.end = pages.end,
             _ if full => self.cut += pages.end.since(pages.start),

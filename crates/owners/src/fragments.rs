@@ -11,9 +11,9 @@ use crate::report::RowKind;
 use crate::tally::Slot;
 
 /// Owners that are counted apart.
-const MOST_OWNERS: usize = 1 << 16;
+const MAX_OWNERS: usize = 1 << 16;
 /// Orders of the buddy allocator: 0 to 10, to 13 with pages of 64 KiB.
-const MOST_ORDERS: usize = 16;
+const MAX_ORDERS: usize = 16;
 
 /// Counts of one section, or of all.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl FragmentTally {
             *self.free.entry(key).or_default() += blocks;
         }
         for (slot, (blocks, pages)) in part.by {
-            if self.by.len() < MOST_OWNERS || self.by.contains_key(&slot) {
+            if self.by.len() < MAX_OWNERS || self.by.contains_key(&slot) {
                 let sum = self.by.entry(slot).or_default();
                 *sum = (sum.0 + blocks, sum.1 + pages);
             }
@@ -109,7 +109,7 @@ impl<'a> Fragments<'a> {
             if self.last_spoilt.replace(block) != Some(block) {
                 self.tally.spoilt += 1;
             }
-            if self.last_by.len() < MOST_OWNERS || self.last_by.contains_key(&slot) {
+            if self.last_by.len() < MAX_OWNERS || self.last_by.contains_key(&slot) {
                 let again = self.last_by.insert(slot, block) == Some(block);
                 let sum = self.tally.by.entry(slot).or_default();
                 *sum = (sum.0 + u64::from(!again), sum.1 + inside);
@@ -127,7 +127,7 @@ impl<'a> Fragments<'a> {
                 index += self.free_end.since(pfn).get() as usize;
                 continue;
             }
-            let order = (scanned.page(index).word(order_at) as usize).min(MOST_ORDERS - 1);
+            let order = (scanned.page(index).word(order_at) as usize).min(MAX_ORDERS - 1);
             let kind = self.kind(pfn.since(self.first).get() >> self.blocks.order);
             *self.tally.free.entry((kind, order)).or_default() += 1;
             self.free_end = pfn + PageCount::new(1 << order);

@@ -8,7 +8,7 @@ use pagehaul_kernel::Kernel;
 use pagehaul_machine::Pfn;
 
 /// Sections that are read.
-const MOST_SECTIONS: u64 = 1 << 20;
+const MAX_SECTIONS: u64 = 1 << 20;
 /// The type of a block without a known one.
 pub(crate) const UNKNOWN: u8 = 0xff;
 
@@ -63,7 +63,7 @@ impl PageBlocks {
         let roots = machine.u64("mem_section")?;
         let per_root = (machine.page_size().bytes() as u64 / size).max(1);
         let mut found = Self { order, names, movable, sections: HashMap::new(), pages_per_section };
-        for section in 0..kernel.blocks(end).min(MOST_SECTIONS) {
+        for section in 0..kernel.blocks(end).min(MAX_SECTIONS) {
             let Ok(root) = machine.memory().u64(roots.wrapping_add(section / per_root * 8)) else { continue };
             if root == 0 {
                 continue;

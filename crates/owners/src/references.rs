@@ -16,15 +16,15 @@ use crate::scan::visit;
 use crate::tally::{Rules, Slot};
 
 /// Pages without an owner that are looked for: 4 GiB in pages of 4 KiB, about 100 MB of tables.
-const MOST_PAGES: u64 = 1 << 20;
+const MAX_PAGES: u64 = 1 << 20;
 /// Pages without an owner that lead from one to the other.
 const DEEPEST: usize = 8;
 /// Pages behind the one that a pointer leads to: the allocator's largest block has 2^10 pages (MAX_PAGE_ORDER).
-const MOST_BEHIND: u64 = 1 << 10;
+const MAX_BEHIND: u64 = 1 << 10;
 /// Objects that are read for the name of what they belong to.
-const MOST_OBJECTS: usize = 1 << 14;
+const MAX_OBJECTS: usize = 1 << 14;
 /// Words of an object that are looked up.
-const MOST_WORDS: usize = 256;
+const MAX_WORDS: usize = 256;
 
 /// Where a pointer lies. The first kinds are believed before the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,7 +84,7 @@ pub(crate) fn references(
         let mut last = None;
         for pfn in run.clone() {
             last = found.get(&pfn).map(|reference| (pfn, *reference)).or(last);
-            let near = last.filter(|(first, _)| pfn - first < MOST_BEHIND);
+            let near = last.filter(|(first, _)| pfn - first < MAX_BEHIND);
             owners.extend(near.map(|(_, reference)| (pfn, reference)));
         }
     }
@@ -147,7 +147,7 @@ impl<'a> Targets<'a> {
         let end = memory.ranges().end();
         let mut runs = Vec::new();
         let mut bits: Vec<u64> = Vec::new();
-        let (mut left, mut cut) = (MOST_PAGES, 0);
+        let (mut left, mut cut) = (MAX_PAGES, 0);
         for run in unowned {
             let start = run.start.number();
             let len = run.end.since(run.start).get();
@@ -245,13 +245,13 @@ struct Early {
 
 impl Early {
     fn new(machine: &Machine<'_>, memory: &dyn PhysMemory, rules: &Rules<'_>) -> Self {
-        const MOST_IMAGE_PAGES: u64 = 1 << 18;
+        const MAX_IMAGE_PAGES: u64 = 1 << 18;
         let mut view = memory.view();
         let page_shift = machine.page_size().bytes().trailing_zeros();
         let translator = rules.kernel.space().translator();
         let mut image = HashMap::new();
         if let Some((start, end)) = machine.symbol("_text").ok().zip(machine.symbol("_end").ok()) {
-            let pages = (end.saturating_sub(start) >> page_shift).min(MOST_IMAGE_PAGES);
+            let pages = (end.saturating_sub(start) >> page_shift).min(MAX_IMAGE_PAGES);
             for vaddr in (0..pages).map(|page| start.wrapping_add(page << page_shift)) {
                 if let Ok(extent) = translator.translate(view.as_mut(), vaddr) {
                     image.insert(extent.paddr >> page_shift, vaddr);
@@ -346,13 +346,13 @@ impl<'a> Names<'a> {
         if let Some(known) = self.objects.get(&base) {
             return known.clone();
         }
-        if self.objects.len() >= MOST_OBJECTS {
+        if self.objects.len() >= MAX_OBJECTS {
             return None;
         }
         let mut bytes = vec![0; size as usize];
         let mut found = None;
         if self.view.read(base, &mut bytes).is_ok() {
-            for word in bytes.as_chunks::<8>().0.iter().take(MOST_WORDS) {
+            for word in bytes.as_chunks::<8>().0.iter().take(MAX_WORDS) {
                 let word = u64::from_le_bytes(*word);
                 // Per-CPU symbols have small addresses.
                 let name = (word >> 63 == 1).then(|| self.machine.symbols().name(word)).flatten();

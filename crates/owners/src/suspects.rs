@@ -10,7 +10,7 @@ use crate::report::{Owner, RowKind, Suspect};
 /// Suspects that are kept.
 const MOST: usize = 20;
 /// Processes that are kept of those that hold deleted files.
-const MOST_HOLDERS: usize = 4;
+const MAX_HOLDERS: usize = 4;
 
 /// Groups all owners of all rows; the largest groups come first.
 pub(crate) fn suspects<'a>(rows: impl Iterator<Item = (RowKind, u64, &'a [Owner])>) -> Vec<Suspect> {
@@ -93,7 +93,7 @@ impl Suspect {
             self.deleted += 1;
             self.deleted_pages += owner.pages;
             for name in &file.held_by {
-                if !self.held_by.contains(name) && self.held_by.len() < MOST_HOLDERS {
+                if !self.held_by.contains(name) && self.held_by.len() < MAX_HOLDERS {
                     self.held_by.push(name.clone());
                 }
             }

@@ -14,9 +14,9 @@ use crate::page_blocks::PageBlocks;
 use crate::report::RowKind;
 
 /// Distinct owners of one kind that are counted apart. A kernel has as many address spaces as it caches files.
-const MOST_KEYS: usize = 4 << 20;
+const MAX_KEYS: usize = 4 << 20;
 /// Runs of pages without an owner that are kept to look for references to them: 16 MiB.
-const MOST_UNOWNED: usize = 1 << 20;
+const MAX_UNOWNED: usize = 1 << 20;
 /// Flags in the low bits of `mapping`: anonymous, and pages that a driver can move (until 6.17); both are KSM's.
 const ANON: u64 = 1;
 const MOVABLE: u64 = 2;
@@ -152,7 +152,7 @@ impl Tally {
             }
         }
         self.fragments.merge(part.fragments);
-        let room = MOST_UNOWNED.saturating_sub(self.unowned.len());
+        let room = MAX_UNOWNED.saturating_sub(self.unowned.len());
         self.unowned.extend(part.unowned.into_iter().take(room));
         self.reserved += part.reserved;
         self.anon_in_swap_cache += part.anon_in_swap_cache;
@@ -192,7 +192,7 @@ fn of<K: Eq + Hash, V: Default>(
     pages: u64,
     change: impl FnOnce(&mut V),
 ) -> u64 {
-    if all.len() >= MOST_KEYS && !all.contains_key(&key) {
+    if all.len() >= MAX_KEYS && !all.contains_key(&key) {
         return pages;
     }
     change(all.entry(key).or_default());

@@ -17,9 +17,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Memory that the report may take. 100,000 tasks take 64 MiB.
-const MOST_MEMORY: u64 = 96 << 20;
+const MAX_MEMORY: u64 = 96 << 20;
 /// Bytes of its output: the text, and the runs of pages.
-const MOST_OUTPUT: u64 = 64 << 20;
+const MAX_OUTPUT: u64 = 64 << 20;
 
 /// What the process that makes the report returns.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -78,7 +78,7 @@ fn make<T: DeserializeOwned>(command: &[&str], source: &Path, budget: Duration) 
 }
 
 fn run<T: DeserializeOwned>(command: &mut Command, budget: Duration) -> anyhow::Result<T> {
-    let ChildOutput { bytes, status } = output_within(command, budget, MOST_OUTPUT)?;
+    let ChildOutput { bytes, status } = output_within(command, budget, MAX_OUTPUT)?;
     match serde_json::from_slice(&bytes) {
         Ok(Outcome::Report(report)) => Ok(report),
         Ok(Outcome::Error(why)) => bail!(why),
@@ -105,7 +105,7 @@ fn ascending(mut runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
 /// Limits the process that makes the report, which calls this first: the capture must not run out of memory because of it.
 pub(crate) fn limit_process() {
     // Without a limit, the process ends after its time.
-    pagehaul_sandbox::limit_memory(MOST_MEMORY);
+    pagehaul_sandbox::limit_memory(MAX_MEMORY);
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
 }
 

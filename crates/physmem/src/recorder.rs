@@ -10,7 +10,7 @@ use crate::wrapped::{Wrap, Wrapped};
 use crate::{PAGE_SHIFT, PhysMemory, ReadError, View};
 
 /// Pages that are recorded at most: 4 GiB of memory.
-const MOST_PAGES: usize = 1 << 20;
+const MAX_PAGES: usize = 1 << 20;
 
 /// Memory that records which of its pages are read, so that a dump can have them first.
 pub type Recorder<'a> = Wrapped<'a, Recording>;
@@ -53,7 +53,7 @@ impl Recording {
         let mut pages = self.pages();
         let last = paddr.saturating_add((len as u64).saturating_sub(1)) >> PAGE_SHIFT;
         for pfn in paddr >> PAGE_SHIFT..=last {
-            if pages.len() < MOST_PAGES {
+            if pages.len() < MAX_PAGES {
                 pages.insert(PhysAddr::new(pfn << PAGE_SHIFT));
             }
         }

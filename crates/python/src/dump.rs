@@ -24,7 +24,7 @@ use crate::shared::Shared;
 use crate::table::{Table, numbers, small_numbers, texts};
 
 /// The largest cache of a thread.
-const MOST_CACHE: usize = 1 << 30;
+const MAX_CACHE: usize = 1 << 30;
 
 /// Owner, type and contents of an ELF note.
 type Note<'py> = (String, u32, Bound<'py, PyBytes>);
@@ -66,9 +66,9 @@ impl Dump {
         if paths.is_empty() {
             return Err(PyValueError::new_err("name a dump, or the parts of a split set"));
         }
-        if cache_bytes > MOST_CACHE {
+        if cache_bytes > MAX_CACHE {
             return Err(PyValueError::new_err(format!(
-                "cache_bytes is {cache_bytes}; at most {MOST_CACHE} are possible"
+                "cache_bytes is {cache_bytes}; at most {MAX_CACHE} are possible"
             )));
         }
         let shared =

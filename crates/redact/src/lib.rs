@@ -30,7 +30,7 @@ use search::Kind;
 pub use task_names::task_names;
 
 /// Bytes of a key file that count.
-const MOST_KEY: u64 = 1 << 20;
+const MAX_KEY: u64 = 1 << 20;
 /// What takes the place of text that can hold anything.
 pub const REMOVED: &str = "<redacted>";
 /// What precedes text up to the end of its line: command lines of the kernel, numbers of devices.
@@ -91,7 +91,7 @@ impl Redaction {
             return Err(KeyError::NoFile { path: path.to_owned() });
         }
         let mut bytes = Vec::new();
-        file.take(MOST_KEY).read_to_end(&mut bytes).map_err(failed)?;
+        file.take(MAX_KEY).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() < LEAST_KEY {
             return Err(KeyError::Short { path: path.to_owned(), bytes: bytes.len() });
         }

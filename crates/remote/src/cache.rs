@@ -10,25 +10,25 @@ use crate::RemoteError;
 use crate::object::Ranges;
 
 /// Requests in flight at a time, of an object.
-pub(crate) const MOST_REQUESTS: usize = 16;
+pub(crate) const MAX_REQUESTS: usize = 16;
 
 /// Bytes of a block: most pages of a dump are smaller, so that two of them share one.
 pub(crate) const BLOCK: u64 = 4 << 10;
 /// Bytes that all blocks of an object take.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 /// Blocks of the first fetch at a new place: at least, at most, and which part of what was fetched so far. A request to a distant
 /// server costs as much as some 100 KiB, but a command that reads little fetches little.
 const FIRST_WINDOW: u64 = 4;
-const MOST_FIRST: u64 = (256 << 10) / BLOCK;
+const MAX_FIRST: u64 = (256 << 10) / BLOCK;
 const SHARE: u64 = 4;
 /// Announced runs that are fetched with what is around them, too: a walk down a tree begins with few.
 const FEW: usize = 2;
 /// Ranges up to this many bytes are headers of records, which lie apart.
 const HEADER: u64 = 16;
 /// Blocks of the largest fetch ahead.
-const MOST_WINDOW: u64 = (8 << 20) / BLOCK;
+const MAX_WINDOW: u64 = (8 << 20) / BLOCK;
 /// Blocks of one request. A larger fetch is several at a time.
-const MOST_BLOCKS: u64 = (1 << 20) / BLOCK;
+const MAX_BLOCKS: u64 = (1 << 20) / BLOCK;
 /// Blocks between two announced ranges that are fetched with them: a request costs more.
 const GAP: u64 = 4;
 /// Sequential readers that are told apart: the bitmaps, the descriptors and the pages of a few threads.
@@ -98,7 +98,7 @@ struct Stream {
 impl Cache {
     /// A cache of an object of `size` bytes, of which the first are known.
     pub(crate) fn new(ranges: Box<dyn Ranges>, size: u64, first: &[u8]) -> Self {
-        Self::with_limit(ranges, size, first, MOST_BYTES)
+        Self::with_limit(ranges, size, first, MAX_BYTES)
     }
 
     fn with_limit(ranges: Box<dyn Ranges>, size: u64, first: &[u8], most_bytes: u64) -> Self {
@@ -172,7 +172,7 @@ impl Cache {
 
     /// Sends requests for blocks that are marked as pending, several at a time. Returns the first error.
     fn fetch(&self, runs: Vec<Range<u64>>) -> Result<(), RemoteError> {
-        let others = runs.len().clamp(1, MOST_REQUESTS) - 1;
+        let others = runs.len().clamp(1, MAX_REQUESTS) - 1;
         let (runs, error) = (Mutex::new(runs.into_iter()), Mutex::new(None));
         let work = || {
             loop {
@@ -195,7 +195,7 @@ impl Cache {
 
     fn fetch_one(&self, run: Range<u64>) -> Result<(), RemoteError> {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        while *requests >= MOST_REQUESTS {
+        while *requests >= MAX_REQUESTS {
             requests = self.answered.wait(requests).unwrap_or_else(PoisonError::into_inner);
         }
         *requests += 1;
@@ -238,7 +238,7 @@ impl State {
         let at_least = self.first_window();
         let window = match self.streams.iter_mut().find(follows) {
             Some(stream) => {
-                stream.window = (stream.window * 2).clamp(at_least, MOST_WINDOW);
+                stream.window = (stream.window * 2).clamp(at_least, MAX_WINDOW);
                 stream.used = clock;
                 stream.window
             }
@@ -264,7 +264,7 @@ impl State {
 
     /// Returns how many blocks are fetched at a new place.
     fn first_window(&self) -> u64 {
-        (self.fetched / SHARE).clamp(FIRST_WINDOW, MOST_FIRST).next_power_of_two()
+        (self.fetched / SHARE).clamp(FIRST_WINDOW, MAX_FIRST).next_power_of_two()
     }
 
     /// Extends a run within `bounds` by blocks that are neither here nor on their way.
@@ -391,8 +391,8 @@ impl State {
 
 /// Splits blocks into those of one request each.
 fn requests(blocks: Range<u64>) -> Vec<Range<u64>> {
-    let starts = blocks.clone().step_by(MOST_BLOCKS as usize);
-    starts.map(|start| start..blocks.end.min(start + MOST_BLOCKS)).collect()
+    let starts = blocks.clone().step_by(MAX_BLOCKS as usize);
+    starts.map(|start| start..blocks.end.min(start + MAX_BLOCKS)).collect()
 }
 
 #[cfg(test)]
@@ -480,7 +480,7 @@ mod tests {
 
     #[test]
     fn nothing_is_fetched_twice() {
-        let (bytes, cache) = cache(1 << 20, MOST_BYTES);
+        let (bytes, cache) = cache(1 << 20, MAX_BYTES);
         for _ in 0..2 {
             for offset in [700_000, 100_000, 0, 500_000, 100_000] {
                 read(&cache, offset, 10_000);
@@ -493,7 +493,7 @@ mod tests {
 
     #[test]
     fn sequential_reads_need_few_requests() {
-        let (bytes, cache) = cache(16 << 20, MOST_BYTES);
+        let (bytes, cache) = cache(16 << 20, MAX_BYTES);
         // Two readers at a time, as the two bitmaps of a dump.
         for at in (0..8 << 20).step_by(32 << 10) {
             read(&cache, at, 32 << 10);
@@ -524,11 +524,11 @@ mod tests {
 
     #[test]
     fn announced_ranges_are_fetched_at_the_same_time() {
-        let arrived = std::sync::Barrier::new(MOST_REQUESTS);
+        let arrived = std::sync::Barrier::new(MAX_REQUESTS);
         let ranges = std::sync::Arc::new(Together { arrived, requests: Mutex::default() });
         let cache = Cache::new(Box::new(ranges.clone()), 1 << 30, &[]);
         // It ends only if all of a round are in flight together.
-        let wanted: Vec<_> = (0..3 * MOST_REQUESTS as u64).map(|at| at << 20..(at << 20) + 100).collect();
+        let wanted: Vec<_> = (0..3 * MAX_REQUESTS as u64).map(|at| at << 20..(at << 20) + 100).collect();
         cache.will_need(&wanted);
         assert_eq!(ranges.requests.lock().unwrap().len(), wanted.len());
         for range in &wanted {
@@ -540,7 +540,7 @@ mod tests {
 
     #[test]
     fn small_gaps_are_fetched_and_large_ones_are_not() {
-        let (bytes, cache) = cache(1 << 20, MOST_BYTES);
+        let (bytes, cache) = cache(1 << 20, MAX_BYTES);
         let block = |number: u64| number * BLOCK + 1..number * BLOCK + 2;
         cache.will_need(&[block(100), block(20), block(22), block(22), block(30)]);
         let mut fetches = bytes.fetches.lock().unwrap().clone();
@@ -562,7 +562,7 @@ mod tests {
 
     #[test]
     fn announced_headers_that_lie_apart_cost_a_block_each() {
-        let (bytes, cache) = cache(16 << 20, MOST_BYTES);
+        let (bytes, cache) = cache(16 << 20, MAX_BYTES);
         for at in (100_000..16 << 20).step_by(1 << 20) {
             cache.will_need(&[at as u64..at as u64 + 16]);
             read(&cache, at, 16);
@@ -572,7 +572,7 @@ mod tests {
 
     #[test]
     fn a_fetch_that_failed_can_succeed_later() {
-        let (bytes, cache) = cache(1 << 20, MOST_BYTES);
+        let (bytes, cache) = cache(1 << 20, MAX_BYTES);
         bytes.failures.store(1, Ordering::Relaxed);
         assert_eq!(cache.read_at(500_000, &mut [0; 10]), Err(RemoteError::Unreachable("test".to_owned())));
         assert_eq!(read(&cache, 500_000, 10), bytes.bytes[500_000..500_010]);
@@ -580,7 +580,7 @@ mod tests {
 
     #[test]
     fn threads_share_what_one_fetches() {
-        let (bytes, cache) = cache(4 << 20, MOST_BYTES);
+        let (bytes, cache) = cache(4 << 20, MAX_BYTES);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

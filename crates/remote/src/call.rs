@@ -7,7 +7,7 @@ use rusty_s3::Method;
 use crate::answer::Expected;
 
 /// Bytes of an answer that is not part of an object.
-const MOST_ANSWER: u64 = 4 << 20;
+const MAX_ANSWER: u64 = 4 << 20;
 /// How long an answer to a body may take.
 const ANSWER: Duration = Duration::from_secs(30);
 
@@ -45,7 +45,7 @@ impl<'a> Call<'a> {
             headers: &[],
             body: None,
             answer: ANSWER,
-            most: MOST_ANSWER,
+            most: MAX_ANSWER,
             takes_cut: false,
             check: None,
         }

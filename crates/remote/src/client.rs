@@ -16,7 +16,7 @@ use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, SendBody};
 
 use crate::answer::{Expected, Reply};
-use crate::cache::MOST_REQUESTS;
+use crate::cache::MAX_REQUESTS;
 use crate::call::Call;
 use crate::failure::Failure;
 use crate::location::Location;
@@ -33,8 +33,8 @@ const SEND_WINDOW: Duration = Duration::from_secs(60);
 /// Bytes of a request's body that are sent between two looks at the time.
 const PIECE: usize = 16 << 10;
 /// Bytes of an error's body that are read.
-const MOST_ERROR: u64 = 64 << 10;
-const MOST_REDIRECTS: usize = 10;
+const MAX_ERROR: u64 = 64 << 10;
+const MAX_REDIRECTS: usize = 10;
 /// A clock that differs by less is not the reason why a request is refused.
 const SKEW: i64 = 60;
 /// How long a request is tried again whose answers are none that the protocol defines.
@@ -86,8 +86,8 @@ impl Client {
             .http_status_as_error(false)
             // They are followed here.
             .max_redirects(0)
-            .max_idle_connections(MOST_REQUESTS)
-            .max_idle_connections_per_host(MOST_REQUESTS)
+            .max_idle_connections(MAX_REQUESTS)
+            .max_idle_connections_per_host(MAX_REQUESTS)
             .max_redirects_will_error(false)
             .user_agent(concat!("pagehaul/", env!("CARGO_PKG_VERSION")))
             .accept_encoding("identity")
@@ -233,7 +233,7 @@ impl Client {
                 break reply;
             }
             let refused = |why| Failure::Final(RemoteError::Unsupported(why));
-            if count == MOST_REDIRECTS {
+            if count == MAX_REDIRECTS {
                 return Err(refused("too many redirects".to_owned()));
             }
             count += 1;
@@ -277,7 +277,7 @@ impl Client {
         };
         let (parts, body) = sent.map_err(|error| Failure::of(&error))?.into_parts();
         let is_success = parts.status.is_success();
-        let (body, cut) = self.read(body, if is_success { call.most } else { MOST_ERROR }, retry);
+        let (body, cut) = self.read(body, if is_success { call.most } else { MAX_ERROR }, retry);
         let is_object = call.expected == Expected::Range && is_success;
         let document = if is_object { None } else { Element::parse(&body) };
         Ok(Reply { status: parts.status, headers: parts.headers, body, cut, document })

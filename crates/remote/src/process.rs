@@ -13,7 +13,7 @@ use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use crate::RemoteError;
-use crate::cache::MOST_REQUESTS;
+use crate::cache::MAX_REQUESTS;
 use crate::notice;
 use crate::object::{Object, Opened, Ranges};
 
@@ -21,7 +21,7 @@ use crate::object::{Object, Opened, Ranges};
 const BYTES: u8 = 0;
 const NOTICE: u8 = 255;
 /// Bytes of a response at most: more than any range that is asked for.
-const MOST_RESPONSE: u64 = 256 << 20;
+const MAX_RESPONSE: u64 = 256 << 20;
 
 /// The process that fetches, once there is one.
 static FETCHER: OnceLock<Fetcher> = OnceLock::new();
@@ -46,7 +46,7 @@ pub fn fetch_in_another_process(paths: &[PathBuf]) -> io::Result<()> {
         return Ok(());
     }
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..MOST_REQUESTS {
+    for _ in 0..MAX_REQUESTS {
         let (one, other) = UnixStream::pair()?;
         ours.push(one);
         theirs.push(other);
@@ -226,7 +226,7 @@ fn receive_response(connection: &mut UnixStream) -> io::Result<(u8, Vec<u8>)> {
     connection.read_exact(&mut head)?;
     let [kind, length @ ..] = head;
     let length = u64::from_le_bytes(length);
-    if length > MOST_RESPONSE {
+    if length > MAX_RESPONSE {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut bytes = Vec::new();

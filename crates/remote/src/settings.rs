@@ -21,7 +21,7 @@ const FILE: &str = "/etc/pagehaul/s3";
 const METADATA: &str = "http://169.254.169.254";
 
 /// Bytes of an answer of the metadata service.
-const MOST_METADATA: u64 = 64 << 10;
+const MAX_METADATA: u64 = 64 << 10;
 
 /// Credentials of an object store.
 #[derive(Clone, PartialEq, Eq)]
@@ -197,7 +197,7 @@ fn of_instance() -> Option<Credentials> {
         reply
             .body_mut()
             .with_config()
-            .limit(MOST_METADATA)
+            .limit(MAX_METADATA)
             .read_to_string()
             .ok()
             .filter(|text| !text.is_empty())

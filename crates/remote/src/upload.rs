@@ -27,9 +27,9 @@ const PART: u64 = 8 << 20;
 /// Parts in memory: one is uploaded while the next one is read.
 const IN_MEMORY: u64 = 2;
 /// Parts of an object at most.
-const MOST_PARTS: u64 = 10_000;
+const MAX_PARTS: u64 = 10_000;
 /// Bytes of a part at most.
-const MOST_PART: u64 = 256 << 20;
+const MAX_PART: u64 = 256 << 20;
 
 /// What an upload did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Upload {
 
     /// Returns how many bytes the object can have.
     pub fn room(&self) -> u64 {
-        MOST_PARTS * self.part_size
+        MAX_PARTS * self.part_size
     }
 
     /// Returns how many bytes of memory the upload takes.
@@ -140,7 +140,7 @@ impl Upload {
         let mut uploaded = Uploaded { bytes: 0, resumed: 0 };
         let mut list = String::new();
         for (number, bytes) in (1..).zip(parts) {
-            if number > MOST_PARTS {
+            if number > MAX_PARTS {
                 return Err(RemoteError::Unsupported(format!(
                     "the dump is larger than {} GiB, for which there was room",
                     self.room() >> 30
@@ -252,8 +252,8 @@ fn read_parts(mut stream: impl Read, part_size: u64, full: &SyncSender<Vec<u8>>)
 /// Returns the size of parts for so many bytes, as far as they fit into `memory`. All parts have the same size, because some stores
 /// demand it.
 fn part_size(most_bytes: u64, memory: u64) -> u64 {
-    let fits = (memory / IN_MEMORY).clamp(PART, MOST_PART).ilog2();
-    most_bytes.div_ceil(MOST_PARTS).min(MOST_PART).next_power_of_two().clamp(PART, 1 << fits)
+    let fits = (memory / IN_MEMORY).clamp(PART, MAX_PART).ilog2();
+    most_bytes.div_ceil(MAX_PARTS).min(MAX_PART).next_power_of_two().clamp(PART, 1 << fits)
 }
 
 /// Returns the ID of the newest unfinished upload of a key, out of the list of those whose keys begin with it.
@@ -284,7 +284,7 @@ fn parts(client: &Client, id: &str) -> Result<BTreeMap<u64, Part>, RemoteError> 
 /// Returns the number of a part in a list, and the part.
 pub(crate) fn part(part: &Element) -> Option<(u64, Part)> {
     // A store that counts on forever ends the list.
-    let number = part.text("PartNumber")?.parse().ok().filter(|number| *number <= MOST_PARTS)?;
+    let number = part.text("PartNumber")?.parse().ok().filter(|number| *number <= MAX_PARTS)?;
     let size = part.text("Size")?.parse().ok()?;
     let (checksum, etag) = (part.text("ChecksumCRC64NVME")?.to_owned(), part.text("ETag")?.to_owned());
     Some((number, Part { size, checksum, etag }))

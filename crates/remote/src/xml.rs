@@ -3,9 +3,9 @@
 use roxmltree::{Document, Node, ParsingOptions};
 
 /// Nodes of a document: a page of a list of parts has some 20,000.
-const MOST_NODES: u32 = 1 << 17;
+const MAX_NODES: u32 = 1 << 17;
 /// Levels of elements: answers have four.
-const MOST_LEVELS: usize = 16;
+const MAX_LEVELS: usize = 16;
 
 /// An element, without attributes and namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,8 +21,8 @@ impl Element {
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         // Stores send white space while they work.
         let text = std::str::from_utf8(bytes).ok()?.trim_ascii();
-        let options = ParsingOptions { nodes_limit: MOST_NODES, ..ParsingOptions::default() };
-        Self::of(Document::parse_with_options(text, options).ok()?.root_element(), MOST_LEVELS)
+        let options = ParsingOptions { nodes_limit: MAX_NODES, ..ParsingOptions::default() };
+        Self::of(Document::parse_with_options(text, options).ok()?.root_element(), MAX_LEVELS)
     }
 
     fn of(node: Node<'_, '_>, levels: usize) -> Option<Self> {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::CancelToken;
 
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-const MOST_WAIT: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 /// How often a wait looks whether the run was cancelled.
 const POLL: Duration = Duration::from_millis(50);
 /// Bytes per second that count as progress: a body that brings fewer could last forever.
@@ -171,8 +171,8 @@ impl Retry {
 
     /// Waits for the next try, for `least` at least, where that is not too long. Returns whether there is to be one.
     pub fn wait(&mut self, least: Duration) -> bool {
-        let until = Instant::now() + self.wait.max(least).min(MOST_WAIT);
-        self.wait = (self.wait * 2).min(MOST_WAIT);
+        let until = Instant::now() + self.wait.max(least).min(MAX_WAIT);
+        self.wait = (self.wait * 2).min(MAX_WAIT);
         while !self.is_over() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -4,10 +4,10 @@ use pagehaul_kernel::{ReadVirtual, VmcoreInfo};
 
 use crate::SymbolError;
 use crate::encoding::{TOKENS, Tokens};
-use crate::tables::{Addresses, MOST_SYMBOLS, Tables};
+use crate::tables::{Addresses, MAX_SYMBOLS, Tables};
 
 /// Bytes of all names; 3.5 MB for 187,000 symbols.
-pub(crate) const MOST_NAMES: usize = 64 << 20;
+pub(crate) const MAX_NAMES: usize = 64 << 20;
 /// Bytes of the token table; 1,000 in practice. The index has 16 bits.
 const TOKEN_TABLE: usize = 1 << 16;
 
@@ -29,7 +29,7 @@ fn read(
     [names, count, token_table, token_index]: [u64; 4],
 ) -> Result<Tables, SymbolError> {
     // The names end where the next table starts: before 6.4 (404bad70fcf7) and after, tokens follow.
-    let room = token_table.checked_sub(names).map_or(MOST_NAMES, |room| room.min(MOST_NAMES as u64) as usize);
+    let room = token_table.checked_sub(names).map_or(MAX_NAMES, |room| room.min(MAX_NAMES as u64) as usize);
     let range = |start: u64, bytes: usize| start..start.saturating_add(bytes as u64);
     let mut ranges = vec![
         range(count, 4),
@@ -44,7 +44,7 @@ fn read(
     let unreadable = |table| move |source| SymbolError::Unreadable { table, source };
     let count_at = count;
     let count = memory.u32(count).map_err(unreadable("kallsyms_num_syms"))?;
-    if count == 0 || count > MOST_SYMBOLS {
+    if count == 0 || count > MAX_SYMBOLS {
         return Err(SymbolError::Damaged { table: "kallsyms_num_syms", reason: "the number is impossible" });
     }
     let index = memory.bytes(token_index, 2 * TOKENS).map_err(unreadable("kallsyms_token_index"))?;

@@ -8,12 +8,12 @@ use pagehaul_kernel::ReadVirtual;
 
 use crate::SymbolError;
 use crate::encoding::{TOKENS, Tokens, entry};
-use crate::tables::{Addresses, MOST_SYMBOLS, Tables};
+use crate::tables::{Addresses, MAX_SYMBOLS, Tables};
 
 /// The digits always stand for themselves, one behind the other.
 const DIGITS: &[u8] = b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\0";
 /// Bytes of the image that are searched. Kernels with KASAN have 100 MB.
-const MOST_IMAGE: u64 = 512 << 20;
+const MAX_IMAGE: u64 = 512 << 20;
 /// Bytes read at a time: their memory is reused, which the C library does not do for pieces of 4 MiB.
 const PIECE: usize = 512 << 10;
 /// Bytes that are announced at a time: of an image on a server, several pieces are fetched together.
@@ -31,7 +31,7 @@ const GAP_PAGES: usize = 16 << 10;
 pub(crate) fn search(stext: u64, memory: &dyn ReadVirtual) -> Result<Tables, SymbolError> {
     let finder = memmem::Finder::new(DIGITS);
     let mut start = stext;
-    let end = stext.saturating_add(MOST_IMAGE);
+    let end = stext.saturating_add(MAX_IMAGE);
     let mut gap = 0;
     while start < end {
         if (start - stext).is_multiple_of(ANNOUNCED) {
@@ -101,7 +101,7 @@ impl Region {
         [8, 4].into_iter().filter_map(move |width| {
             let at = names.checked_sub(width)?;
             let count = self.u32(at)?;
-            (count > 0 && count <= MOST_SYMBOLS).then_some((count as usize, at))
+            (count > 0 && count <= MAX_SYMBOLS).then_some((count as usize, at))
         })
     }
 
@@ -147,7 +147,7 @@ fn names_by_base(region: &Region, stext: u64, below: usize) -> Option<(usize, us
     let base = stext.to_le_bytes();
     memmem::find_iter(region.bytes.get(..below)?, &base).find_map(|at| {
         let names = at + 16;
-        let count = region.u32(at + 8).filter(|count| *count > 1000 && *count <= MOST_SYMBOLS)? as usize;
+        let count = region.u32(at + 8).filter(|count| *count > 1000 && *count <= MAX_SYMBOLS)? as usize;
         region.names_end(names, count, below).map(|_| (names, count, at + 8))
     })
 }

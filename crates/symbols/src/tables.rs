@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::encoding::{TOKENS, Tokens};
 
 /// Symbols of a kernel. The largest distribution kernels have 300,000.
-pub(crate) const MOST_SYMBOLS: u32 = 4 << 20;
+pub(crate) const MAX_SYMBOLS: u32 = 4 << 20;
 
 /// How the addresses of symbols are stored. Decided by the value of `_stext`, not by the release: distributions
 /// backport changes.

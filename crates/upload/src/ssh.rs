@@ -20,7 +20,7 @@ const SCHEME: &str = "ssh://";
 /// Bytes whose checksum tells a stream of another crash, or with other options, before more is skipped.
 const FIRST: u64 = 1 << 20;
 /// Bytes of messages that are kept.
-const MOST_MESSAGE: u64 = 64 << 10;
+const MAX_MESSAGE: u64 = 64 << 10;
 /// Exit status of the client when the connection fails.
 const CONNECTION: i32 = 255;
 
@@ -437,7 +437,7 @@ fn hex(bytes: &[u8]) -> String {
 /// Reads all, and keeps the first bytes.
 fn text(mut pipe: impl Read) -> String {
     let mut bytes = Vec::new();
-    let _ = (&mut pipe).take(MOST_MESSAGE).read_to_end(&mut bytes);
+    let _ = (&mut pipe).take(MAX_MESSAGE).read_to_end(&mut bytes);
     let _ = io::copy(&mut pipe, &mut io::sink());
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -19,7 +19,7 @@ use pagehaul_physmem::{
 const ELF_FLAGS: Range<u64> = 48..52;
 
 /// More bytes of notes mean a damaged header: 8,192 CPUs leave 12 MiB.
-const MOST_NOTES: u64 = 256 << 20;
+const MAX_NOTES: u64 = 256 << 20;
 
 /// Bytes of notes that are read if their size is impossible.
 const SOME_NOTES: u64 = 1 << 20;
@@ -30,7 +30,7 @@ const LEAST_CLAIM: u64 = 64 << 30;
 /// Physical addresses have 52 bits at most, on x86_64 as on arm64.
 const END_OF_MEMORY: u64 = 1 << 52;
 /// Segments that are searched for gaps inside a page. kexec lists a few hundred ranges at most.
-const MOST_SEGMENTS_WITH_GAPS: usize = 4096;
+const MAX_SEGMENTS_WITH_GAPS: usize = 4096;
 /// `p_paddr` of segments of /proc/kcore that are not RAM: vmalloc, vmemmap, modules.
 const NO_MEMORY: u64 = u64::MAX;
 /// Faults of headers that are reported in full; others are counted.
@@ -371,7 +371,7 @@ fn complete_shared_pages(pieces: &mut [Piece], end_of_file: u64) {
     order.sort_by_key(|at| pieces.get(*at).map(|piece| piece.start));
     let in_file = |piece: &Piece| piece.offset..piece.offset.saturating_add(piece.stored);
     let mut last: Option<usize> = None;
-    for at in order.into_iter().take(MOST_SEGMENTS_WITH_GAPS) {
+    for at in order.into_iter().take(MAX_SEGMENTS_WITH_GAPS) {
         let Some(next) = pieces.get(at).copied() else { continue };
         let Some((last_at, piece)) = last.and_then(|at| Some((at, *pieces.get(at)?))) else {
             last = Some(at);
@@ -402,7 +402,7 @@ fn complete_shared_pages(pieces: &mut [Piece], end_of_file: u64) {
 fn notes_size(segment: &ProgramHeader, file: u64, held: u64, faults: &mut Vec<String>) -> u64 {
     let (offset, size) = (segment.offset, segment.file_size);
     let there = file.saturating_sub(offset);
-    if size <= there && size <= MOST_NOTES.saturating_sub(held) {
+    if size <= there && size <= MAX_NOTES.saturating_sub(held) {
         return size;
     }
     let read = there.min(SOME_NOTES);

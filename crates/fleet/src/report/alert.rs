@@ -16,7 +16,7 @@ use super::version::is_of;
 /// Exit status if tables cannot be read, or crashes cannot be counted: nothing can be said of them.
 pub(crate) const UNKNOWN: u8 = 3;
 /// Names that a sentence has, at most.
-const MOST_NAMES: usize = 20;
+const MAX_NAMES: usize = 20;
 const NEW: u8 = 4;
 const RATE: u8 = 5;
 const BOTH: u8 = 6;
@@ -121,9 +121,9 @@ pub(crate) fn not_counted(report: &Report) -> Vec<Alert> {
     let sentence = |names: &[(String, u64)], [one, several]: [&str; 2]| {
         let crashes: u64 = names.iter().map(|(_, crashes)| crashes).sum();
         let what = if crashes == 1 { one } else { several };
-        let listed = names.iter().take(MOST_NAMES).map(|(name, crashes)| format!("{name} ({crashes})"));
+        let listed = names.iter().take(MAX_NAMES).map(|(name, crashes)| format!("{name} ({crashes})"));
         let listed = listed.collect::<Vec<_>>().join("; ");
-        let more = names.len().saturating_sub(MOST_NAMES);
+        let more = names.len().saturating_sub(MAX_NAMES);
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         let text = format!("{} {what}: {listed}{more}", counted(crashes));
         (crashes > 0).then_some(Alert { kind: AlertKind::NotCounted, text })

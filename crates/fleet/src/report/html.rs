@@ -12,9 +12,9 @@ use super::text;
 
 const DAY: i64 = 86_400;
 /// Periods of the charts, at most.
-const MOST_PERIODS: i64 = 26;
+const MAX_PERIODS: i64 = 26;
 /// Crashes of a signature that are listed, at most.
-const MOST_CRASHES: usize = 50;
+const MAX_CRASHES: usize = 50;
 /// Wide tables: no column is out of sight on a page of 1,400 pixels. Text takes more lines instead.
 const STYLE: &str = "
 main { max-width: 1900px; }
@@ -97,10 +97,10 @@ pub(super) fn page(report: &Report, top: usize) -> String {
 /// The crashes of each signature, to which the table of signatures leads.
 fn crashes(groups: &[Group], top: usize) -> Markup {
     let list = |group: &Group| {
-        let more = group.members.len().saturating_sub(MOST_CRASHES);
+        let more = group.members.len().saturating_sub(MAX_CRASHES);
         html! {
             h3 id=(text::place(group)) { (group.title) " " code { (group.sig) } }
-            (text::crashes(group, MOST_CRASHES))
+            (text::crashes(group, MAX_CRASHES))
             @if more > 0 {
                 p.about { "and " (number::count(more as u64)) " older: pagehaul-fleet sql TABLES \"SELECT * FROM dumps WHERE sig = '"
                     (group.sig) "'\"" }
@@ -176,8 +176,8 @@ impl Periods {
         let last = report.signatures.iter().filter_map(|group| group.last_seen).max()?;
         let start = first.div_euclid(DAY) * DAY;
         let days = (last - start) / DAY + 1;
-        let length = [1, 7, 30, 91].into_iter().find(|length| days <= MOST_PERIODS * length);
-        let length = length.unwrap_or(days / MOST_PERIODS + 1);
+        let length = [1, 7, 30, 91].into_iter().find(|length| days <= MAX_PERIODS * length);
+        let length = length.unwrap_or(days / MAX_PERIODS + 1);
         Some(Self { start, days: length, count: (days.saturating_sub(1) / length + 1) as usize })
     }
 

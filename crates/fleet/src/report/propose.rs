@@ -9,7 +9,7 @@ use super::gather::{Crash, Row};
 use super::summary::Group;
 
 /// Pairs of a row that are kept: of a hundred variants of one bug, every pair would be similar.
-const MOST_OF_A_ROW: usize = 3;
+const MAX_OF_A_ROW: usize = 3;
 
 /// Two rows that are perhaps one bug.
 #[derive(Debug, Clone, Serialize)]
@@ -104,7 +104,7 @@ pub(crate) fn propose<'a>(crashes: &'a [Crash], groups: &[Group]) -> Vec<Proposa
     });
     let mut pairs = vec![0; groups.len()];
     proposals.retain(|(rows, _)| {
-        let is_full = rows.iter().all(|row| pairs.get(*row).is_none_or(|pairs| *pairs >= MOST_OF_A_ROW));
+        let is_full = rows.iter().all(|row| pairs.get(*row).is_none_or(|pairs| *pairs >= MAX_OF_A_ROW));
         for row in rows {
             if let Some(pairs) = pairs.get_mut(*row) {
                 *pairs += usize::from(!is_full);
@@ -162,6 +162,6 @@ mod tests {
     fn a_hundred_variants_have_a_few_pairs_each() {
         let variants = (0..100).map(|at| crash(&format!("{at:02}"), &at.to_string(), "f g h i"));
         let found = proposals(variants.collect());
-        assert!((50..=100 * MOST_OF_A_ROW).contains(&found.len()), "{}", found.len());
+        assert!((50..=100 * MAX_OF_A_ROW).contains(&found.len()), "{}", found.len());
     }
 }

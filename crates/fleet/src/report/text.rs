@@ -9,7 +9,7 @@ use super::rates::{By, Rates};
 use super::summary::{Group, KnownBug, Report};
 
 /// Kernels of a signature that are named.
-const MOST_KERNELS: usize = 3;
+const MAX_KERNELS: usize = 3;
 
 /// Builds the report.
 pub(super) fn text(report: &Report, top: usize) -> String {
@@ -89,9 +89,9 @@ pub(super) fn signatures(groups: &[Group], top: usize) -> Table {
     header.extend(["first seen (UTC)", "last seen", "kernels", "hosts", "free", "below min", "blocked"]);
     let mut table = Table::new(header).left(1..6 + usize::from(known_bugs));
     for group in groups.iter().take(top) {
-        let mut kernels: Vec<&str> = group.kernels.keys().map(String::as_str).take(MOST_KERNELS).collect();
-        let more = format!("and {} more", group.kernels.len().saturating_sub(MOST_KERNELS));
-        if group.kernels.len() > MOST_KERNELS {
+        let mut kernels: Vec<&str> = group.kernels.keys().map(String::as_str).take(MAX_KERNELS).collect();
+        let more = format!("and {} more", group.kernels.len().saturating_sub(MAX_KERNELS));
+        if group.kernels.len() > MAX_KERNELS {
             kernels.push(&more);
         }
         let hosts = match group.hosts.len() {

@@ -4,9 +4,9 @@ use pagehaul_kernel::ReadVirtual;
 use pagehaul_symbols::Symbols;
 
 /// Words of a stack that are searched.
-const MOST_WORDS: u64 = 512;
+const MAX_WORDS: u64 = 512;
 /// Addresses whose calls are announced: one round of requests.
-const MOST_ANNOUNCED: usize = 16;
+const MAX_ANNOUNCED: usize = 16;
 
 /// A return address on the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) fn candidates(
     let start = sp & !7;
     announce(memory, symbols, start);
     let mut found = Vec::new();
-    for word in 0..MOST_WORDS {
+    for word in 0..MAX_WORDS {
         let at = start.wrapping_add(8 * word);
         let Ok(value) = memory.u64(at) else { break };
         if symbols.is_text(value) && follows_call(memory, symbols, value, callee) {
@@ -48,9 +48,9 @@ fn announce(memory: &dyn ReadVirtual, symbols: &Symbols, start: u64) {
     if !memory.is_remote() {
         return;
     }
-    memory.will_need(&[start..start.saturating_add(8 * MOST_WORDS)]);
-    let words = (0..MOST_WORDS).map_while(|word| memory.u64(start.wrapping_add(8 * word)).ok());
-    let addresses = words.filter(|word| symbols.is_text(*word)).take(MOST_ANNOUNCED);
+    memory.will_need(&[start..start.saturating_add(8 * MAX_WORDS)]);
+    let words = (0..MAX_WORDS).map_while(|word| memory.u64(start.wrapping_add(8 * word)).ok());
+    let addresses = words.filter(|word| symbols.is_text(*word)).take(MAX_ANNOUNCED);
     memory.will_need(&addresses.map(|address| address.wrapping_sub(7)..address).collect::<Vec<_>>());
 }
 

@@ -8,7 +8,7 @@ use pagehaul_symbols::Symbols;
 use super::orc::{Entry, Version};
 
 /// Entries of one table. Distribution kernels have 480,000.
-const MOST_ENTRIES: u64 = 8 << 20;
+const MAX_ENTRIES: u64 = 8 << 20;
 /// Bytes of an entry.
 const ENTRY_BYTES: u64 = 6;
 /// Entries that the detection of the layout examines.
@@ -64,7 +64,7 @@ impl Table {
         let entries = symbol("__start_orc_unwind")?..symbol("__stop_orc_unwind")?;
         let count = addresses.end.saturating_sub(addresses.start) / 4;
         let bytes = entries.end.saturating_sub(entries.start);
-        if count == 0 || count > MOST_ENTRIES || bytes != count * ENTRY_BYTES {
+        if count == 0 || count > MAX_ENTRIES || bytes != count * ENTRY_BYTES {
             return Err(TableError::Damaged { entries: count, bytes });
         }
         let mut table = Self::new(addresses.start, entries.start, count, Version::V1);
@@ -86,7 +86,7 @@ impl Table {
         count: u64,
         text: Vec<Range<u64>>,
     ) -> Result<Self, TableError> {
-        if count == 0 || count > MOST_ENTRIES {
+        if count == 0 || count > MAX_ENTRIES {
             return Err(TableError::Missing);
         }
         Ok(Self { text, ..Self::new(addresses, entries, count, self.version) })

@@ -13,9 +13,9 @@ use super::step::{Outcome, Registers, step};
 use super::table::Table;
 
 /// Frames of one stack. 16 KiB have room for more only with frames of a few words.
-const MOST_FRAMES: usize = 96;
+const MAX_FRAMES: usize = 96;
 /// Guesses in one stack: each can lead astray.
-const MOST_GUESSES: u32 = 2;
+const MAX_GUESSES: u32 = 2;
 /// Bytes of the largest stack.
 const STACK_BYTES: u64 = 32 << 10;
 
@@ -121,14 +121,14 @@ impl<'a> Unwinder<'a> {
 
     /// Unwinds from `start`.
     pub fn unwind(&self, start: Registers) -> Stack {
-        self.unwind_from(start, MOST_GUESSES)
+        self.unwind_from(start, MAX_GUESSES)
     }
 
     fn unwind_from(&self, start: Registers, guesses: u32) -> Stack {
         let mut frames = vec![frame(&start, None, false)];
         let mut now = start;
         let end = loop {
-            if frames.len() >= MOST_FRAMES {
+            if frames.len() >= MAX_FRAMES {
                 break End::TooLong;
             }
             if !self.symbols.is_text(now.ip) {
@@ -163,7 +163,7 @@ impl<'a> Unwinder<'a> {
                 Ok(Outcome::Undefined) => {
                     if let Some(rest) = guesses.checked_sub(1).and_then(|left| self.guess(&now, left)) {
                         frames.extend(rest.frames);
-                        frames.truncate(MOST_FRAMES);
+                        frames.truncate(MAX_FRAMES);
                         break rest.end;
                     }
                     break End::Undefined;

@@ -9,7 +9,7 @@ use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::ReadAt;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::record_index::{Builder, Entry, MOST_WALKED, ROOMY};
+use super::record_index::{Builder, Entry, MAX_WALKED, ROOMY};
 use super::records::{HeadersAhead, Indexed, Next, Record, next};
 use crate::format::{FLAT_HEADER_SIZE, FLAT_SIGNATURE, FlatHeader};
 
@@ -111,7 +111,7 @@ impl Flattened {
 
     /// Reads as much of `buf` as one entry has from `offset`, which is in it.
     fn read_entry(&self, entry: &Entry, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let mut walked = [Record::NONE; MOST_WALKED as usize];
+        let mut walked = [Record::NONE; MAX_WALKED as usize];
         let (first, records) = self.records(entry, &mut walked)?;
         let wanted = (buf.len() as u64).min(entry.end - offset);
         let mut done = 0;
@@ -134,9 +134,9 @@ impl Flattened {
     fn records<'a>(
         &'a self,
         entry: &Entry,
-        walked: &'a mut [Record; MOST_WALKED as usize],
+        walked: &'a mut [Record; MAX_WALKED as usize],
     ) -> io::Result<(usize, &'a [Record])> {
-        let count = entry.records.min(MOST_WALKED) as usize;
+        let count = entry.records.min(MAX_WALKED) as usize;
         if let Some(index) = &self.index {
             let first = index.number(entry.header);
             let records = index.records().get(first..).ok_or_else(changed)?;
@@ -162,7 +162,7 @@ impl Flattened {
             if self.index.is_none() && entry.records > 1 {
                 continue;
             }
-            let mut walked = [Record::NONE; MOST_WALKED as usize];
+            let mut walked = [Record::NONE; MAX_WALKED as usize];
             let Ok((first, records)) = self.records(entry, &mut walked) else { return };
             let mut left = range.start.max(entry.start)..range.end.min(entry.end);
             while let Some((number, piece)) = piece(records, left.clone()) {

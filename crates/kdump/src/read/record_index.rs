@@ -1,7 +1,7 @@
 //! Finds the records of a flattened file by the bytes they hold.
 //!
 //! A dump of a terabyte has tens of millions of records of any size, in interleaved streams (descriptors and page data). Once
-//! there are many, an entry stands for a run of bytes and up to [`MOST_WALKED`] consecutive records of the file, whose
+//! there are many, an entry stands for a run of bytes and up to [`MAX_WALKED`] consecutive records of the file, whose
 //! headers a reader walks. The last of them that has a byte of the run is the valid one. Other records in between do no harm:
 //! a later record of the run has all bytes of the run that they have.
 
@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Records per entry at most, and so headers to read per lookup.
-pub(super) const MOST_WALKED: u32 = 16;
+pub(super) const MAX_WALKED: u32 = 16;
 /// Entries at most: enough for a terabyte in records of 64 KiB, and 32 MiB of memory.
-const MOST_ENTRIES: usize = 1 << 20;
+const MAX_ENTRIES: usize = 1 << 20;
 
 /// A run of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ struct Run {
     records: u32,
 }
 
-/// The index would exceed [`MOST_ENTRIES`].
+/// The index would exceed [`MAX_ENTRIES`].
 pub(super) struct TooMany;
 
 impl Builder {
@@ -62,7 +62,7 @@ impl Builder {
         if self.runs.len() >= self.roomy
             && let Some((_, run)) = self.runs.range_mut(..range.start).next_back()
             && run.end == range.start
-            && number - run.first < u64::from(MOST_WALKED)
+            && number - run.first < u64::from(MAX_WALKED)
         {
             run.end = range.end;
             run.records = (number - run.first) as u32 + 1;
@@ -70,7 +70,7 @@ impl Builder {
         }
         let run = Run { end: range.end, header, first: number, records: 1 };
         self.runs.insert(range.start, run);
-        if self.runs.len() > MOST_ENTRIES { Err(TooMany) } else { Ok(()) }
+        if self.runs.len() > MAX_ENTRIES { Err(TooMany) } else { Ok(()) }
     }
 
     /// Removes `range` from the runs that have bytes of it: a later record has them now.
@@ -109,7 +109,7 @@ mod tests {
     fn interleaved_streams_take_an_entry_each() {
         let mut builder = Builder::new(0);
         let (mut low, mut high) = (0, 1 << 40);
-        for number in 0..u64::from(MOST_WALKED) / 2 {
+        for number in 0..u64::from(MAX_WALKED) / 2 {
             assert!(builder.add(low..low + 24, number * 2000).is_ok());
             assert!(builder.add(high..high + 777, number * 2000 + 100).is_ok());
             (low, high) = (low + 24, high + 777);
@@ -117,7 +117,7 @@ mod tests {
         let entries = builder.finish();
         assert_eq!(entries.len(), 2);
         assert_eq!((entries[0].end, entries[1].end), (low, high));
-        assert_eq!((entries[0].records, entries[1].records), (MOST_WALKED - 1, MOST_WALKED - 1));
+        assert_eq!((entries[0].records, entries[1].records), (MAX_WALKED - 1, MAX_WALKED - 1));
     }
 
     #[test]

@@ -13,7 +13,7 @@ const HEAD: u64 = FlatRecord::SIZE as u64;
 /// Bytes at the end of a file that are fetched together: the index of 2,000 records.
 const TAIL: u64 = 32 << 10;
 /// Headers that are fetched ahead at most: as many requests as are in flight at a time, four times.
-const MOST_AHEAD: u64 = 64;
+const MAX_AHEAD: u64 = 64;
 
 /// One record: `size` bytes at `data` of the stream, for `offset` of the file it describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl HeadersAhead {
         if self.announced > 0 {
             return;
         }
-        self.count = (self.count * 2).clamp(1, MOST_AHEAD);
+        self.count = (self.count * 2).clamp(1, MAX_AHEAD);
         let stride = HEAD.saturating_add(record.size);
         let headers = (0..self.count).map_while(|number| {
             let start = record.next().checked_add(stride.checked_mul(number)?)?;

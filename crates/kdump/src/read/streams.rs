@@ -9,7 +9,7 @@ const STREAMS: usize = 8;
 const FIRST_READ: usize = 4 << 10;
 /// Bytes of the largest read. More saves little, while all streams together no longer fit the L2 cache, and bytes past the
 /// end of a batch are read in vain.
-const MOST_READ: usize = 64 << 10;
+const MAX_READ: usize = 64 << 10;
 
 /// Reads small pieces of a file: with few system calls where they are consecutive, without reading much more than requested
 /// where they are not.
@@ -51,7 +51,7 @@ impl Streams {
         }
         if let Some(at) = self.streams.iter().position(|stream| stream.leads_to(offset)) {
             let stream = &mut self.streams[at];
-            stream.ahead = (stream.ahead * 2).min(MOST_READ);
+            stream.ahead = (stream.ahead * 2).min(MAX_READ);
             return at;
         }
         let at = if self.streams.len() < STREAMS {

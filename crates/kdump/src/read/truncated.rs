@@ -10,7 +10,7 @@ const SMALL: u64 = 1 << 16;
 /// Descriptors read at once: 96 KiB.
 const BATCH: u64 = 4096;
 /// Batches at the end that may hold nothing but pages of zeros, which share their data: 1 GiB of memory.
-const MOST_ZEROS: u64 = 64;
+const MAX_ZEROS: u64 = 64;
 /// Places of a larger dump at which descriptors are read: each is a request to a server.
 const PLACES: u64 = 16;
 
@@ -36,7 +36,7 @@ impl KdumpFile {
             return true;
         }
         let zeros = batch(last).last().map(|desc| desc.offset);
-        for first in (0..=last).rev().step_by(BATCH as usize).take(MOST_ZEROS as usize) {
+        for first in (0..=last).rev().step_by(BATCH as usize).take(MAX_ZEROS as usize) {
             let descs = batch(first);
             if descs.iter().any(is_outside) {
                 return true;

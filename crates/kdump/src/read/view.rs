@@ -24,7 +24,7 @@ const DESCS: u64 = 64;
 /// Descriptors that are announced at once: those of pages near by are likely to be needed next.
 const ANNOUNCED_DESCS: u64 = 2048;
 /// Pages that are announced at a time: more than what a file of a server keeps.
-const MOST_ANNOUNCED: usize = 1 << 14;
+const MAX_ANNOUNCED: usize = 1 << 14;
 
 /// One thread's view of a dump.
 pub(super) struct KdumpView<'a> {
@@ -118,7 +118,7 @@ impl KdumpView<'_> {
     fn announce(&mut self, ranges: &[Range<u64>]) {
         let dump = self.dump;
         let pfns = |range: &Range<u64>| range.start >> self.shift..range.end.div_ceil(1 << self.shift);
-        let mut pfns: Vec<u64> = ranges.iter().flat_map(pfns).take(MOST_ANNOUNCED).collect();
+        let mut pfns: Vec<u64> = ranges.iter().flat_map(pfns).take(MAX_ANNOUNCED).collect();
         pfns.sort_unstable();
         pfns.dedup();
         let mut bitmap: Vec<u64> = pfns.iter().map(|pfn| pfn / GROUP_PAGES).collect();

@@ -14,9 +14,9 @@ use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory, View};
 use crate::{AddressSpace, InfoError, KernelError, TranslateError, Translator, VmcoreInfo, machine};
 
 /// Pages that are announced at a time: a log of 16 MiB.
-const MOST_ANNOUNCED: usize = 1 << 12;
+const MAX_ANNOUNCED: usize = 1 << 12;
 /// Bytes of text that a record can have (`LOG_LINE_MAX` is 1,024; more than this is damage).
-const MOST_TEXT: u64 = 1 << 16;
+const MAX_TEXT: u64 = 1 << 16;
 
 /// Who wrote a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Reader<'_> {
     fn will_need(&mut self, ranges: &[Range<u64>]) {
         let pages =
             ranges.iter().flat_map(|range| range.start >> PAGE_SHIFT..range.end.div_ceil(PAGE_SIZE as u64));
-        let pages = pages.take(MOST_ANNOUNCED).map(|number| number << PAGE_SHIFT).collect();
+        let pages = pages.take(MAX_ANNOUNCED).map(|number| number << PAGE_SHIFT).collect();
         let found = self.tables.translate_together(self.view.as_mut(), pages);
         let page = |paddr: u64| paddr..paddr.saturating_add(PAGE_SIZE as u64);
         self.view.will_need(&found.into_iter().map(page).collect::<Vec<_>>());

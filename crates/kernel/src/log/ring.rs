@@ -1,7 +1,7 @@
 //! The printk ring buffer (`kernel/printk/printk_ringbuffer.h`): an array of descriptors, one of
 //! `struct printk_info`, and a ring of text blocks.
 
-use super::{Caller, KernelLog, MOST_TEXT, Reader, Record, decoded, field, structure, text};
+use super::{Caller, KernelLog, MAX_TEXT, Reader, Record, decoded, field, structure, text};
 use crate::{InfoError, KernelError, TranslateError};
 
 /// The highest two bits of a descriptor's state variable are its state, the others its ID.
@@ -11,9 +11,9 @@ const COMMITTED: u64 = 1;
 /// Finalized.
 const FINALIZED: u64 = 2;
 /// log2 of the most descriptors of a ring: a log of 2 GiB, the largest possible, has 2^26.
-const MOST_COUNT_BITS: u32 = 26;
+const MAX_COUNT_BITS: u32 = 26;
 /// 2 GiB.
-const MOST_SIZE_BITS: u32 = 31;
+const MAX_SIZE_BITS: u32 = 31;
 
 /// Addresses and sizes of the parts, read once.
 struct Ring {
@@ -99,11 +99,11 @@ fn find(source: &mut Reader<'_>) -> Result<(Ring, u64, u64), KernelError> {
         expected: "the kernel's log has no such size",
     };
     let count_bits = source.u32(count_bits_at).map_err(structure("printk ring buffer"))?;
-    if count_bits > MOST_COUNT_BITS {
+    if count_bits > MAX_COUNT_BITS {
         return Err(bad("prb_desc_ring.count_bits", count_bits).into());
     }
     let size_bits = source.u32(size_bits_at).map_err(structure("printk ring buffer"))?;
-    if size_bits > MOST_SIZE_BITS {
+    if size_bits > MAX_SIZE_BITS {
         return Err(bad("prb_data_ring.size_bits", size_bits).into());
     }
     let mut pointer = |base: u64, name: &'static str, extra: u64| {
@@ -248,7 +248,7 @@ impl Ring {
             (false, _) => (start, end),
         };
         let held = end.checked_sub(start + 8).filter(|_| end - start <= mask + 1).ok_or(Bad::Inconsistent)?;
-        if held > MOST_TEXT + 8 || source.u64(self.data.wrapping_add(start))? != id {
+        if held > MAX_TEXT + 8 || source.u64(self.data.wrapping_add(start))? != id {
             return Err(Bad::Inconsistent);
         }
         let mut bytes = vec![0; wanted.min(held) as usize];

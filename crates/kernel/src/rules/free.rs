@@ -13,7 +13,7 @@ pub(crate) struct Free {
 }
 
 /// No buddy allocator of x86_64 had larger blocks (MAX_ORDER is 10, 4 MiB); a block larger than a section is damage.
-const MOST_ORDERS: u64 = 16;
+const MAX_ORDERS: u64 = 16;
 
 impl Free {
     pub(super) fn new(
@@ -22,7 +22,7 @@ impl Free {
         types: &PageTypes,
         gaps: &mut Vec<Undecidable>,
     ) -> Self {
-        let orders = info.length("zone.free_area").filter(|orders| *orders <= MOST_ORDERS).unwrap_or(0);
+        let orders = info.length("zone.free_area").filter(|orders| *orders <= MAX_ORDERS).unwrap_or(0);
         if types.buddy.is_some() && (orders == 0 || layout.private.is_none()) {
             gaps.push(Undecidable {
                 class: PageClass::Free,

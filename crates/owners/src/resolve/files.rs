@@ -13,7 +13,7 @@ use crate::tally::FilePages;
 use crate::walks::Held;
 
 /// Mappings of one file that are read to find who holds it.
-const MOST_MAPPINGS: usize = 64;
+const MAX_MAPPINGS: usize = 64;
 
 /// A file with cached pages.
 #[derive(Debug)]
@@ -169,7 +169,7 @@ fn mapped_by(
     held: &mut Held,
 ) -> Result<(), Fault> {
     let root = machine.space().object(mapping, "address_space")?.get("i_mmap.rb_root")?;
-    for area in root.tree("vm_area_struct", "shared.rb")?.items.into_iter().take(MOST_MAPPINGS) {
+    for area in root.tree("vm_area_struct", "shared.rb")?.items.into_iter().take(MAX_MAPPINGS) {
         held.add(processes.name(area.number("vm_mm")?));
     }
     Ok(())

@@ -6,11 +6,11 @@ use pagehaul_btf::Fault;
 use pagehaul_inspect::{Machine, Tasks};
 
 /// Mappings of one reverse map that are read.
-const MOST_MAPPINGS: usize = 4096;
+const MAX_MAPPINGS: usize = 4096;
 /// Processes that are listed for one reverse map, at most.
-const MOST_SHARING: usize = 64;
+const MAX_SHARING: usize = 64;
 /// Mappings of all of them: a tree of each of a million processes is a few levels deep.
-const MOST_ALTOGETHER: usize = 4 << 20;
+const MAX_ALTOGETHER: usize = 4 << 20;
 
 /// Processes by the address of their `struct mm_struct`.
 pub(crate) struct Processes<'a> {
@@ -35,7 +35,7 @@ impl<'a> Processes<'a> {
             // Threads come after their process.
             by_mm.entry(task.mm.0).or_insert_with(|| format!("{}/{}", task.comm, task.tgid));
         }
-        Self { machine, by_mm, left: MOST_ALTOGETHER }
+        Self { machine, by_mm, left: MAX_ALTOGETHER }
     }
 
     /// Returns the name of the process with this memory.
@@ -57,7 +57,7 @@ impl<'a> Processes<'a> {
         let chains = root.tree("anon_vma_chain", "rb")?.items;
         let mut owner = None;
         let mut mms: Vec<u64> = Vec::new();
-        for chain in chains.into_iter().take(MOST_MAPPINGS) {
+        for chain in chains.into_iter().take(MAX_MAPPINGS) {
             if self.left == 0 {
                 break;
             }
@@ -67,7 +67,7 @@ impl<'a> Processes<'a> {
             if owner.is_none() && area.number("anon_vma")? == anon_vma {
                 owner = Some(mm);
             }
-            if mms.len() < MOST_SHARING && !mms.contains(&mm) {
+            if mms.len() < MAX_SHARING && !mms.contains(&mm) {
                 mms.push(mm);
             }
         }

@@ -12,16 +12,16 @@ use super::Walks;
 use crate::claims::Claimant;
 
 /// Descriptors of one process that are read (`sysctl_nr_open` is 1,048,576).
-const MOST_DESCRIPTORS: u64 = 1 << 20;
+const MAX_DESCRIPTORS: u64 = 1 << 20;
 /// Descriptors of all processes that are read.
-const MOST_ALTOGETHER: u64 = 16 << 20;
+const MAX_ALTOGETHER: u64 = 16 << 20;
 /// Buffers of a pipe that are read (`pipe-max-size` is 1 MiB: 256 of them; root can have more).
-const MOST_BUFFERS: u64 = 1 << 16;
+const MAX_BUFFERS: u64 = 1 << 16;
 /// `S_IFMT` and `S_IFIFO` (include/uapi/linux/stat.h).
 const FILE_TYPE: u64 = 0o170_000;
 const FIFO: u64 = 0o010_000;
 /// Names of processes that are kept for one file.
-const MOST_HOLDERS: usize = 4;
+const MAX_HOLDERS: usize = 4;
 
 /// Processes that hold an inode.
 #[derive(Debug, Clone, Default)]
@@ -34,7 +34,7 @@ impl Held {
     pub(crate) fn add(&mut self, name: String) {
         if !self.names.contains(&name) {
             self.count += 1;
-            if self.names.len() < MOST_HOLDERS {
+            if self.names.len() < MAX_HOLDERS {
                 self.names.push(name);
             }
         }
@@ -65,7 +65,7 @@ fn open_files(
     mut each: impl FnMut(&Task, &Object<'_>) -> Result<(), Fault>,
 ) -> Option<String> {
     let mut tables = HashSet::new();
-    let mut left = MOST_ALTOGETHER;
+    let mut left = MAX_ALTOGETHER;
     let mut broken = None;
     for task in tasks.all.iter().filter(|task| !task.kernel_thread) {
         let result = (|| {
@@ -75,7 +75,7 @@ fn open_files(
                 return Ok(());
             }
             let table = files.target()?.get("fdt")?.target()?;
-            let room = table.number("max_fds")?.min(MOST_DESCRIPTORS).min(left);
+            let room = table.number("max_fds")?.min(MAX_DESCRIPTORS).min(left);
             left -= room;
             let first = table.get("fd")?.pointer()?;
             let (bytes, _) = machine.memory().readable_bytes(first, 8 * room as usize);
@@ -93,7 +93,7 @@ fn open_files(
         }
     }
     if left == 0 {
-        broken = Some(format!("open files: more than {MOST_ALTOGETHER} descriptors are not read"));
+        broken = Some(format!("open files: more than {MAX_ALTOGETHER} descriptors are not read"));
     }
     broken
 }
@@ -130,7 +130,7 @@ impl Walks<'_> {
     ) -> Result<(), Fault> {
         // 8cefc107ca54 (5.5): slots from tail to head in a ring of ring_size.
         let (head, tail) = (pipe.number("head")?, pipe.number("tail")?);
-        let size = pipe.number("ring_size")?.clamp(1, MOST_BUFFERS);
+        let size = pipe.number("ring_size")?.clamp(1, MAX_BUFFERS);
         let ring = pipe.get("bufs")?.target()?;
         for slot in 0..(head.wrapping_sub(tail) & u64::from(u32::MAX)).min(size) {
             let buffer = ring.index(tail.wrapping_add(slot) % size)?;

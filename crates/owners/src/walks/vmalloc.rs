@@ -13,7 +13,7 @@ use crate::claims::Claimant;
 /// Areas whose pages `vmalloc` allocated (`VM_ALLOC`, include/linux/vmalloc.h). The pages of others belong to someone else.
 const VM_ALLOC: u64 = 2;
 /// Pages of all areas that are read: 256 GiB in pages of 4 KiB.
-const MOST_PAGES: u64 = 1 << 26;
+const MAX_PAGES: u64 = 1 << 26;
 /// Stacks that a CPU keeps for new tasks (`NR_CACHED_STACKS`, kernel/fork.c).
 const CACHED_STACKS: u64 = 2;
 
@@ -35,7 +35,7 @@ impl Walks<'_> {
             .filter(|vm| stacks.contains(&vm.address()))
             .filter_map(|vm| vm.number("caller").ok())
             .collect();
-        let mut left = MOST_PAGES;
+        let mut left = MAX_PAGES;
         for area in areas {
             let Ok(vm) = area.get("vm").and_then(|vm| vm.target()) else { continue };
             let caller = vm.number("caller").unwrap_or(0);

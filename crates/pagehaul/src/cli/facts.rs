@@ -87,7 +87,7 @@ fn stored(paths: &[PathBuf]) -> anyhow::Result<Option<Facts>> {
     if !Facts::may_be_stored(start.get(..count).unwrap_or_default()) {
         return Ok(None);
     }
-    let mut bytes = vec![0; file.size().min(Facts::MOST_BYTES) as usize];
+    let mut bytes = vec![0; file.size().min(Facts::MAX_BYTES) as usize];
     file.read_exact_at(0, &mut bytes).with_context(context)?;
     Ok(Some(Facts::from_stored(&bytes).with_context(context)?))
 }

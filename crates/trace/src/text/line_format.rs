@@ -20,7 +20,7 @@ pub(super) struct LineFormat {
 }
 
 /// Upper bounds of line formats per event name and in all; no real trace has more.
-const MOST_OF_NAME: usize = 64;
+const MAX_OF_NAME: usize = 64;
 const MOST: usize = 1 << 16;
 
 /// Event formats made for line formats.
@@ -40,7 +40,7 @@ impl LineFormats {
         if let Some(&index) = known.and_then(|known| known.get(&line.before)) {
             return Some(index);
         }
-        if known.is_some_and(|known| known.len() >= MOST_OF_NAME) || formats.iter().len() >= MOST {
+        if known.is_some_and(|known| known.len() >= MAX_OF_NAME) || formats.iter().len() >= MOST {
             return None;
         }
         let index = formats.add(line.event_format());

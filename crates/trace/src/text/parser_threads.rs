@@ -11,7 +11,7 @@ use crate::TraceError;
 /// Batches per thread, about 1 MiB each with the parsed lines.
 const BATCHES: usize = 4;
 /// Upper bound of threads; a single reader cannot consume the output of more.
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 
 /// Delivers batches in text order. The threads take chunks round-robin, so that the source of the next batch
 /// is known.
@@ -33,7 +33,7 @@ struct Thread {
 
 /// Returns the number of CPUs this process may use, up to the limit.
 pub(super) fn all_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS)
+    std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
 }
 
 impl ParserThreads {

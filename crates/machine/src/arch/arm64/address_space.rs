@@ -13,9 +13,9 @@ const PXN: u64 = 1 << 53;
 /// Chooses between the kernel's addresses and those of processes.
 const KERNEL: u64 = 1 << 55;
 /// Physical addresses have 52 bits at most.
-const MOST_BITS: u32 = 52;
+const MAX_BITS: u32 = 52;
 /// No image is larger: exported symbols beyond are no part of it.
-const MOST_IMAGE: u64 = 1 << 30;
+const MAX_IMAGE: u64 = 1 << 30;
 
 /// How an entry holds an address of more than 48 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,11 +76,11 @@ impl Layout {
         let levels = (width - page_shift).div_ceil(index_bits);
         let format = match page_shift {
             16 => Format::Lpa,
-            _ if width == MOST_BITS => Format::Lpa2,
+            _ if width == MAX_BITS => Format::Lpa2,
             _ => Format::Plain,
         };
         let tables = Tables {
-            root: top.wrapping_sub(image_offset) & ((1 << MOST_BITS) - 1),
+            root: top.wrapping_sub(image_offset) & ((1 << MAX_BITS) - 1),
             levels: levels as u8,
             page_size,
             top_bits: width - page_shift - (levels - 1) * index_bits,
@@ -88,7 +88,7 @@ impl Layout {
             first_kernel_entry: 0,
         };
         // VA_BITS_MIN: what every machine has of 52 bits.
-        let smallest = va_bits.min(if page_shift == 14 && va_bits == MOST_BITS { 47 } else { 48 });
+        let smallest = va_bits.min(if page_shift == 14 && va_bits == MAX_BITS { 47 } else { 48 });
         let middle = ones_from(smallest - 1);
         let stext = info.symbol("_stext").unwrap_or(top);
         let (start, end_of_direct_map) =
@@ -190,7 +190,7 @@ fn page_size(info: &VmcoreInfo) -> Result<PageSize, InfoError> {
 /// Returns the number of bits in a virtual address, told by `key`.
 fn bits(key: &str, value: i64, bits: i64, page_shift: u32) -> Result<u32, InfoError> {
     // VA_BITS of 36 (16 KiB) is the smallest that can be configured.
-    u32::try_from(bits).ok().filter(|bits| (36..=MOST_BITS).contains(bits) && *bits > page_shift).ok_or_else(
+    u32::try_from(bits).ok().filter(|bits| (36..=MAX_BITS).contains(bits) && *bits > page_shift).ok_or_else(
         || InfoError::BadValue {
             key: key.into(),
             value: value.to_string(),
@@ -209,7 +209,7 @@ fn image(info: &VmcoreInfo, start: u64) -> std::ops::Range<u64> {
     let symbols = info.iter().filter_map(|(key, _)| key.strip_prefix("SYMBOL(")?.strip_suffix(')'));
     // The only two that are values of pointers.
     let symbols = symbols.filter(|name| !["vmemmap", "mem_section"].contains(name));
-    let inside = |at: &u64| (start..start.saturating_add(MOST_IMAGE)).contains(at);
+    let inside = |at: &u64| (start..start.saturating_add(MAX_IMAGE)).contains(at);
     let last = symbols.filter_map(|name| info.symbol(name)).filter(inside).max();
     start..last.map_or(start, |last| last.saturating_add(8))
 }

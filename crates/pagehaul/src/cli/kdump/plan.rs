@@ -25,7 +25,7 @@ use crate::cli::options::{CaptureCpus, Json, RootDirectory};
 use crate::makedumpfile;
 
 /// More CPUs than this are not planned: one thread writes all pages.
-const MOST_CPUS: u32 = 32;
+const MAX_CPUS: u32 = 32;
 /// CPUs pay off until the time is within this factor of the shortest.
 const NEAR: f64 = 1.10;
 /// The codec's part of a CPU's time when pages need not be read (docs/benchmarks/2026-11-21-pack.md: 0.84 to 0.94 with two
@@ -207,7 +207,7 @@ pub(super) fn make(planned: &Planned, basis: Basis) -> anyhow::Result<Plan> {
     let measured = planned.rates.as_deref().map(|path| measured(path, &goal)).transpose()?;
     let level = goal.level.bits();
     let dump = found.dump(level);
-    let most = facts.cpus.clamp(1, MOST_CPUS);
+    let most = facts.cpus.clamp(1, MAX_CPUS);
     let (rates, start) = match measured {
         // What is kept is this machine's.
         Some(Measured { rates: of, start }) => {

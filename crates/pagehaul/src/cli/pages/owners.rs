@@ -16,7 +16,7 @@ use crate::cli::redact::{Names, Redaction, task_names};
 /// Owners of each row that are printed.
 const FEW: usize = 5;
 /// Cgroups that are printed.
-const MOST_CGROUPS: usize = 15;
+const MAX_CGROUPS: usize = 15;
 /// Characters of an owner's name and notes.
 const LONGEST: usize = 90;
 
@@ -119,7 +119,7 @@ fn cgroups(balance: &Balance, out: &mut String) {
     let limit = |pages: Option<PageCount>| pages.map_or_else(|| "none".to_owned(), size);
     let mut table =
         Table::new(["memory cgroup", "usage", "peak", "high", "max", "swap", "processes", "events"]);
-    for cgroup in cgroups.largest.iter().take(MOST_CGROUPS) {
+    for cgroup in cgroups.largest.iter().take(MAX_CGROUPS) {
         let events: Vec<String> =
             cgroup.events.iter().map(|(name, times)| format!("{name} {}", count(*times))).collect();
         let removed = if cgroup.removed { " (removed)" } else { "" };
@@ -136,7 +136,7 @@ fn cgroups(balance: &Balance, out: &mut String) {
     }
     // Writing to a string cannot fail.
     let _ = write!(out, "\n{table}");
-    let rest = cgroups.count.saturating_sub(cgroups.largest.len().min(MOST_CGROUPS));
+    let rest = cgroups.count.saturating_sub(cgroups.largest.len().min(MAX_CGROUPS));
     if rest > 0 {
         let _ = writeln!(out, "  {} more", count(rest as u64));
     }

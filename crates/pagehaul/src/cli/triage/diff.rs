@@ -11,7 +11,7 @@ use super::text::{INNERMOST, stack_lines};
 /// Rows of each table, and stacks, that are shown; JSON has all.
 const FEW: usize = 15;
 /// Facts that are missing, of each dump.
-const MOST_MISSING: usize = 20;
+const MAX_MISSING: usize = 20;
 
 /// Writing to a string does not fail.
 macro_rules! put {
@@ -106,9 +106,9 @@ fn missing(title: &str, reasons: &[String], out: &mut String) {
         return;
     }
     put!(out, "\n{title}");
-    reasons.iter().take(MOST_MISSING).for_each(|why| put!(out, "  {why}"));
-    if reasons.len() > MOST_MISSING {
-        put!(out, "  and {} more", reasons.len() - MOST_MISSING);
+    reasons.iter().take(MAX_MISSING).for_each(|why| put!(out, "  {why}"));
+    if reasons.len() > MAX_MISSING {
+        put!(out, "  and {} more", reasons.len() - MAX_MISSING);
     }
 }
 
