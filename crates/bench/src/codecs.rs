@@ -5,6 +5,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use pagehaul_codec::{Compressor, Method, is_zero};
 use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PageBuf, bits};
@@ -12,7 +13,7 @@ use pagehaul_vmcore::Source;
 use serde::Serialize;
 
 use crate::BenchError;
-use crate::pages::{self, Noise};
+use crate::pages;
 
 /// The default methods.
 pub const METHODS: &str = "zlib:1,zlib:6,lzo,snappy,zstd:-5,zstd:-3,zstd:-1,zstd:1,zstd:3";
@@ -53,7 +54,7 @@ pub struct ZeroTest {
 pub fn by_dirtiness(methods: &[Method], time: Duration) -> Result<Vec<CodecRate>, BenchError> {
     let mut rates = Vec::new();
     for dirtiness in DIRTINESS {
-        let mut noise = Noise::new(u64::from(dirtiness));
+        let mut noise = Rng::with_seed(u64::from(dirtiness));
         let sample: Vec<PageBuf> = (0..PAGES).map(|_| pages::page(dirtiness, &mut noise)).collect();
         for &method in methods {
             rates.push(CodecRate { dirtiness: Some(dirtiness), ..measure(method, &sample, time)? });

@@ -1,15 +1,15 @@
 //! Synthetic pages of a given dirtiness: the share of incompressible bytes.
 
+use fastrand::Rng;
 use pagehaul_physmem::{PAGE_SIZE, PageBuf};
-pub use pagehaul_synth::Noise;
 
 /// Bytes of a line, the unit of dirtiness.
 const LINE: usize = 64;
 
 /// Returns a page of which `dirtiness` percent are noise; the rest is, in turn, pointers and counters, text, or small numbers.
-pub fn page(dirtiness: u8, noise: &mut Noise) -> PageBuf {
+pub fn page(dirtiness: u8, noise: &mut Rng) -> PageBuf {
     let mut page = [0; PAGE_SIZE];
-    match noise.below(3) {
+    match noise.u64(..3) {
         0 => objects(&mut page, noise),
         1 => text(&mut page, noise),
         _ => numbers(&mut page, noise),
@@ -19,10 +19,10 @@ pub fn page(dirtiness: u8, noise: &mut Noise) -> PageBuf {
     // Every line is dirty with the same probability, and exactly `dirty` of them are.
     let mut left = dirty;
     for (index, line) in page.chunks_exact_mut(LINE).enumerate() {
-        if noise.below((lines - index) as u64) < left as u64 {
+        if noise.u64(..(lines - index) as u64) < left as u64 {
             left -= 1;
             for word in line.as_chunks_mut::<8>().0 {
-                *word = noise.next().to_le_bytes();
+                *word = noise.u64(..).to_le_bytes();
             }
         }
     }
@@ -30,18 +30,18 @@ pub fn page(dirtiness: u8, noise: &mut Noise) -> PageBuf {
 }
 
 /// Objects of 64 bytes: a list's pointers, a reference count, flags.
-fn objects(page: &mut PageBuf, noise: &mut Noise) {
-    let heap = 0xffff_8881_0000_0000 | noise.below(1 << 20) << 12;
+fn objects(page: &mut PageBuf, noise: &mut Rng) {
+    let heap = 0xffff_8881_0000_0000 | noise.u64(..1 << 20) << 12;
     for object in page.as_chunks_mut::<LINE>().0 {
         let fields = [
-            heap + noise.below(64) * 64,
-            heap + noise.below(64) * 64,
-            noise.below(4),
+            heap + noise.u64(..64) * 64,
+            heap + noise.u64(..64) * 64,
+            noise.u64(..4),
             0,
             heap,
             0,
             0x2f,
-            noise.below(16),
+            noise.u64(..16),
         ];
         for (place, field) in object.as_chunks_mut::<8>().0.iter_mut().zip(fields) {
             *place = field.to_le_bytes();
@@ -49,7 +49,7 @@ fn objects(page: &mut PageBuf, noise: &mut Noise) {
     }
 }
 
-fn text(page: &mut PageBuf, noise: &mut Noise) {
+fn text(page: &mut PageBuf, noise: &mut Rng) {
     const WORDS: [&str; 16] = [
         "memory ",
         "page ",
@@ -70,16 +70,16 @@ fn text(page: &mut PageBuf, noise: &mut Noise) {
     ];
     let mut at = 0;
     while let Some(rest) = page.get_mut(at..).filter(|rest| !rest.is_empty()) {
-        let word = WORDS[noise.below(WORDS.len() as u64) as usize].as_bytes();
+        let word = WORDS[noise.u64(..WORDS.len() as u64) as usize].as_bytes();
         let len = word.len().min(rest.len());
         rest[..len].copy_from_slice(&word[..len]);
         at += len;
     }
 }
 
-fn numbers(page: &mut PageBuf, noise: &mut Noise) {
+fn numbers(page: &mut PageBuf, noise: &mut Rng) {
     for place in page.as_chunks_mut::<4>().0 {
-        *place = (noise.below(4) as u32 * 3).to_le_bytes();
+        *place = (noise.u64(..4) as u32 * 3).to_le_bytes();
     }
 }
 
@@ -90,12 +90,12 @@ mod tests {
     #[test]
     fn the_share_of_noise_is_what_was_asked_for() {
         for dirtiness in [0, 25, 50, 100] {
-            let (mut one, mut other) = (Noise::new(7), Noise::new(7));
+            let (mut one, mut other) = (Rng::with_seed(7), Rng::with_seed(7));
             let clean = page(0, &mut one);
             let dirty = page(dirtiness, &mut other);
             let differ = clean.chunks(LINE).zip(dirty.chunks(LINE)).filter(|(a, b)| a != b).count();
             assert_eq!(differ, 64 * usize::from(dirtiness) / 100);
         }
-        assert_eq!(page(40, &mut Noise::new(1)), page(40, &mut Noise::new(1)));
+        assert_eq!(page(40, &mut Rng::with_seed(1)), page(40, &mut Rng::with_seed(1)));
     }
 }

@@ -1,6 +1,7 @@
 //! Predicts the time of a capture on other machines from rates measured here. A simple model (scan, then pack while
 //! writing) that shows which part limits a capture; its times are estimates.
 
+use pagehaul_machine::PageSize;
 use serde::{Deserialize, Serialize};
 
 /// Rates of one CPU, and the share of memory that is kept.
@@ -52,25 +53,10 @@ pub struct Prediction {
     pub limit: Limit,
 }
 
-/// The machines of the table: 1, 4, 12 and 64 TiB.
-pub const MEMORY: [u64; 4] = [1 << 40, 4 << 40, 12 << 40, 64 << 40];
-/// The CPUs of the table.
-pub const CPUS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-
-/// Assumptions of the predictions.
-pub const ASSUMPTIONS: [&str; 7] = [
-    "memory has the page classes and the contents of the simulated machine's",
-    "every CPU scans and packs as fast as one of those measured, and memory bandwidth is enough for all of them",
-    "/proc/vmcore is mapped at memory speed: no per-page check of what is RAM, no software emulation",
-    "the disk sustains its bandwidth from the first byte to the last, and has no other writer",
-    "scanning overlaps with nothing; packing overlaps with writing, and the slower of the two counts",
-    "one thread writes all batches, at the rate measured for uncompressed pages",
-    "descriptors (24 bytes a page) and both bitmaps (a bit a page each) go to the same disk",
-];
-
 /// Predicts the time of one machine.
-pub fn predict(rates: &Rates, memory: u64, cpus: u32, disk: u64) -> Prediction {
-    let (pages, cpus_f, disk_f) = (memory as f64 / 4096.0, f64::from(cpus), disk as f64);
+pub fn predict(rates: &Rates, page_size: PageSize, memory: u64, cpus: u32, disk: u64) -> Prediction {
+    let page = page_size.bytes() as f64;
+    let (pages, cpus_f, disk_f) = (memory as f64 / page, f64::from(cpus), disk as f64);
     let bitmaps = pages / 4.0;
     let scan_cpus = pages / (rates.scan * cpus_f);
     let scan = scan_cpus.max(bitmaps / disk_f);
@@ -78,7 +64,7 @@ pub fn predict(rates: &Rates, memory: u64, cpus: u32, disk: u64) -> Prediction {
     let stored = kept / rates.ratio;
     let parts = [
         (kept / (rates.pack * cpus_f), Limit::Cpus),
-        ((stored + kept / 4096.0 * 24.0) / disk_f, Limit::Disk),
+        ((stored + kept / page * 24.0) / disk_f, Limit::Disk),
         (stored / rates.place, Limit::Writer),
     ];
     let (pack, limit) =
@@ -92,19 +78,6 @@ pub fn predict(rates: &Rates, memory: u64, cpus: u32, disk: u64) -> Prediction {
     Prediction { level: rates.level, memory, cpus, disk, seconds: scan + pack, limit }
 }
 
-/// Predicts every machine, CPU count and disk of the table.
-pub fn table(rates: &[Rates], disks: &[u64]) -> Vec<Prediction> {
-    let mut table = Vec::new();
-    for rates in rates {
-        for memory in MEMORY {
-            for &disk in disks {
-                table.extend(CPUS.map(|cpus| predict(rates, memory, cpus, disk)));
-            }
-        }
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,20 +87,20 @@ mod tests {
     #[test]
     fn the_scarcest_thing_decides() {
         let tib = 1 << 40;
-        let one = predict(&RATES, tib, 1, 10 << 30);
+        let one = predict(&RATES, PageSize::KIB_4, tib, 1, 10 << 30);
         let pages = tib as f64 / 4096.0;
         assert!((one.seconds - (pages / 2e8 + tib as f64 * 0.1 / 1e9)).abs() < 1e-6);
         assert_eq!(one.limit, Limit::Cpus);
-        assert_eq!(predict(&RATES, tib, 64, 100 << 20).limit, Limit::Disk);
-        assert_eq!(predict(&RATES, tib, 64, 100 << 30).limit, Limit::Writer);
+        assert_eq!(predict(&RATES, PageSize::KIB_4, tib, 64, 100 << 20).limit, Limit::Disk);
+        assert_eq!(predict(&RATES, PageSize::KIB_4, tib, 64, 100 << 30).limit, Limit::Writer);
     }
 
     #[test]
-    fn more_of_anything_is_never_slower() {
-        let table = table(&[RATES], &[1 << 28, 1 << 30]);
-        assert_eq!(table.len(), MEMORY.len() * 2 * CPUS.len());
-        for row in table.chunks(CPUS.len()) {
-            assert!(row.is_sorted_by(|a, b| a.seconds >= b.seconds), "{row:?}");
-        }
+    fn larger_pages_are_fewer_to_scan_and_to_describe() {
+        let kib_64 = PageSize::new(64 << 10).unwrap();
+        let [small, large] =
+            [PageSize::KIB_4, kib_64].map(|size| predict(&RATES, size, 1 << 40, 1, 10 << 30).seconds);
+        let struct_pages = (1u64 << 40) as f64 / 4096.0 / RATES.scan;
+        assert!((small - large - struct_pages * 15.0 / 16.0).abs() < 1e-6);
     }
 }

@@ -18,7 +18,7 @@ use pagehaul_run::Progress;
 use pagehaul_vmcore::{Source, SourceKind};
 use serde::{Deserialize, Serialize};
 
-use crate::live::Contents;
+use crate::contents::Contents;
 use crate::predict::{PLACE, Prediction, Rates, predict};
 use crate::read::every_word;
 use crate::threads::on_threads;
@@ -187,7 +187,7 @@ pub fn measure(config: &Config<'_>, progress: &Progress) -> Result<Stages, Bench
     };
     let rate = report.output_bytes as f64 / disk.max(1e-6);
     let Prediction { seconds, .. } =
-        predict(&rates, report.memory_bytes, config.threads as u32, (rate as u64).max(1));
+        predict(&rates, PageSize::KIB_4, report.memory_bytes, config.threads as u32, (rate as u64).max(1));
     Ok(Stages {
         source: config.source.display().to_string(),
         level: report.level,
@@ -303,7 +303,7 @@ fn read_and_pack(source: &Source, method: Method, next: &NextPages<'_>) -> Resul
             let read = read_run(view.as_mut(), first, run, &mut batch, &mut kept.reading);
             rest = rest.get(read..).unwrap_or_default();
         }
-        kept.contents.pack(&mut compressor, &batch);
+        kept.contents.pack(&mut compressor, PageSize::KIB_4, batch.as_flattened());
     }
     Ok(kept)
 }

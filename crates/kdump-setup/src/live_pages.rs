@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use pagehaul_machine::{PageSize, Pfn, PhysAddr};
 use serde::Serialize;
 
 use crate::release::Release;
@@ -106,17 +107,19 @@ pub struct UsedPages {
     pub used_for: PageUse,
     /// Their number.
     pub pages: u64,
-    /// PFNs of some of them, evenly spread.
-    pub sample: Vec<u64>,
+    /// Some of them, evenly spread.
+    pub sample: Vec<Pfn>,
 }
 
 /// The memory of a running machine that a crash would leave to the capture kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LivePages {
+    /// The size of the machine's pages.
+    pub page_size: PageSize,
     /// Pages by use, in the order of [`PageUse::ALL`].
     pub uses: Vec<UsedPages>,
     /// One more than the highest PFN.
-    pub max_pfn: u64,
+    pub max_pfn: Pfn,
     /// Free pages in per-CPU lists: they have no mark, and count as the kernel's here and in dumps.
     pub per_cpu_free: u64,
     /// How many pages these lists may hold.
@@ -140,9 +143,9 @@ pub enum LivePagesError {
 }
 
 impl LivePages {
-    /// Counts the pages of System RAM outside the memory reserved for the capture kernel. Needs root.
-    pub fn read(root: &Root) -> Result<Self, LivePagesError> {
-        let ranges = memory(&root.text("/proc/iomem").unwrap_or_default());
+    /// Counts the pages of System RAM, of `page_size` each, outside the memory reserved for the capture kernel. Needs root.
+    pub fn read(root: &Root, page_size: PageSize) -> Result<Self, LivePagesError> {
+        let ranges = memory(&root.text("/proc/iomem").unwrap_or_default(), page_size);
         let max_pfn = ranges.iter().map(|range| range.end).max().ok_or(LivePagesError::NoAddresses)?;
         let path = root.path("/proc/kpageflags");
         let failed = |source| LivePagesError::Io { path: path.clone(), source };
@@ -176,10 +179,14 @@ impl LivePages {
         }
         let uses = PageUse::ALL.into_iter().zip(samplers);
         let uses = uses
-            .map(|(used_for, sampler)| UsedPages { used_for, pages: sampler.pages, sample: sampler.sample })
+            .map(|(used_for, sampler)| UsedPages {
+                used_for,
+                pages: sampler.pages,
+                sample: sampler.sample.into_iter().map(Pfn::new).collect(),
+            })
             .collect();
         let (per_cpu_free, per_cpu_most) = per_cpu(root);
-        Ok(Self { uses, max_pfn, per_cpu_free, per_cpu_most })
+        Ok(Self { page_size, uses, max_pfn: Pfn::new(max_pfn), per_cpu_free, per_cpu_most })
     }
 
     /// Counts the per-CPU lists again, after work that took pages from them. Pages that were added to them are what that work freed,
@@ -213,9 +220,9 @@ fn read_most(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
 }
 
 /// PFN ranges of "System RAM" without "Crash kernel", of a listing of `/proc/iomem`.
-fn memory(text: &str) -> Vec<Range<u64>> {
+fn memory(text: &str, page_size: PageSize) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
-    for (range, name) in text.lines().filter_map(resource) {
+    for (range, name) in text.lines().filter_map(|line| resource(line, page_size)) {
         match name {
             "System RAM" => ranges.push(range),
             // Nested: it follows the range that holds it.
@@ -233,12 +240,12 @@ fn memory(text: &str) -> Vec<Range<u64>> {
 }
 
 /// A line such as `  00100000-7ffdafff : System RAM`, as PFNs of whole pages.
-fn resource(line: &str) -> Option<(Range<u64>, &str)> {
+fn resource(line: &str, page_size: PageSize) -> Option<(Range<u64>, &str)> {
     let (range, name) = line.split_once(" : ")?;
     let (first, last) = range.trim().split_once('-')?;
-    let first = u64::from_str_radix(first, 16).ok()?;
-    let end = u64::from_str_radix(last, 16).ok()?.checked_add(1)?;
-    Some((first.div_ceil(4096)..end / 4096, name))
+    let first = PhysAddr::new(u64::from_str_radix(first, 16).ok()?).next_pfn(page_size);
+    let end = PhysAddr::new(u64::from_str_radix(last, 16).ok()?.checked_add(1)?).pfn(page_size);
+    Some((first.number()..end.number(), name))
 }
 
 /// Since 90b41691b988 (6.7) the kernel lets a zone's per-CPU lists grow to this part of it (`MIN_PERCPU_PAGELIST_HIGH_FRACTION`).
@@ -306,8 +313,11 @@ mod tests {
 
     #[test]
     fn reserved_memory_is_skipped() {
-        assert_eq!(memory(IOMEM), [1..0x9f, 0x100..0x30000, 0x38000..0x40000]);
-        assert_eq!(memory("00000000-00000000 : System RAM\n"), []);
+        let memory = |bytes| memory(IOMEM, PageSize::new(bytes).unwrap());
+        assert_eq!(memory(4 << 10), [1..0x9f, 0x100..0x30000, 0x38000..0x40000]);
+        // Parts of pages are not counted.
+        assert_eq!(memory(16 << 10), [1..0x27, 0x40..0xc000, 0xe000..0x10000]);
+        assert_eq!(super::memory("00000000-00000000 : System RAM\n", PageSize::KIB_4), []);
     }
 
     #[test]
@@ -337,17 +347,17 @@ mod tests {
         let bytes: Vec<u8> = flags.iter().flat_map(|word| word.to_ne_bytes()).collect();
         std::fs::write(directory.path().join("proc/kpageflags"), bytes).unwrap();
         let root = Root::open(directory.path()).unwrap();
-        let mut live = LivePages::read(&root).unwrap();
+        let mut live = LivePages::read(&root, PageSize::KIB_4).unwrap();
         let pages: Vec<u64> = live.uses.iter().map(|used| used.pages).collect();
         assert_eq!(pages, [0x10000 - 0x100 - 64 - 5, 1, 64, 2, 256]);
-        assert_eq!((live.total(), live.max_pfn), (0x10000 - 2, 0x10000));
+        assert_eq!((live.total(), live.max_pfn), (0x10000 - 2, Pfn::new(0x10000)));
         assert_eq!((live.per_cpu_free, live.per_cpu_most), (12, 17 + 2));
         let kernel = &live.uses[0].sample;
         assert!((SAMPLE..=2 * SAMPLE).contains(&kernel.len()), "{}", kernel.len());
-        assert!(kernel.is_sorted() && *kernel.last().unwrap() > 0xff00);
-        let first_of_eight = kernel.iter().filter(|pfn| **pfn % 8 == 0).count();
+        assert!(kernel.is_sorted() && *kernel.last().unwrap() > Pfn::new(0xff00));
+        let first_of_eight = kernel.iter().filter(|pfn| pfn.number() % 8 == 0).count();
         assert!((kernel.len() / 9..kernel.len() / 7).contains(&first_of_eight), "{first_of_eight}");
-        assert_eq!(live.uses[2].sample, (0x200..0x240).collect::<Vec<u64>>());
+        assert_eq!(live.uses[2].sample, (0x200..0x240).map(Pfn::new).collect::<Vec<_>>());
 
         std::fs::create_dir_all(directory.path().join("proc/sys/kernel")).unwrap();
         std::fs::write(directory.path().join("proc/sys/kernel/osrelease"), "6.12.107+deb13-amd64\n").unwrap();
@@ -360,7 +370,7 @@ mod tests {
         live.recount_per_cpu(&root);
         assert_eq!((live.per_cpu_free, live.uses[0].pages), (9, kernel - 3));
         // A zone of 80 pages lets its lists have 10, less than they have; one of 160 lets them have 20.
-        assert_eq!(LivePages::read(&root).unwrap().per_cpu_most, 17 + 20);
+        assert_eq!(LivePages::read(&root, PageSize::KIB_4).unwrap().per_cpu_most, 17 + 20);
     }
 
     #[test]

@@ -218,7 +218,6 @@ fn writing(command: &str, pid: &str, trace: &str) -> (Vec<String>, bool) {
         "vmalloc" => ("vmalloc -o there -- true".to_owned(), false),
         "bench codec" => ("bench codec --time 1ms --plot there dump".to_owned(), true),
         "bench read" => ("bench read --time 1ms --plot there dump".to_owned(), true),
-        "bench scale" => ("bench scale --plot there".to_owned(), false),
         other => panic!("{other} is an output: how is it called?"),
     };
     (line.split(' ').map(str::to_owned).collect(), runs)

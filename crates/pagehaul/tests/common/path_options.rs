@@ -16,7 +16,6 @@ pub const OUTPUTS: &[(&str, &str)] = &[
     ("vmalloc", "output"),
     ("bench codec", "plot"),
     ("bench read", "plot"),
-    ("bench scale", "plot"),
 ];
 
 /// All others, which are read, or in which files with names of their own are made.
@@ -35,7 +34,6 @@ pub const OTHERS: &[(&str, &str)] = &[
     ("bench capture", "source"),
     ("bench codec", "sample"),
     ("bench read", "source"),
-    ("bench scale", "scratch"),
     ("capture", "source"),
     ("checkpoint", "criu"),
     ("dmesg", "dumps"),

@@ -4,14 +4,12 @@ mod capture;
 #[cfg(feature = "bench")]
 mod codec;
 mod read;
-#[cfg(feature = "bench")]
-mod scale;
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-/// Measure a capture and its parts: stages, reading memory, compressing it, and how time grows with memory size
+/// Measure a capture and its parts: stages, reading memory, compressing it
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
     #[command(subcommand)]
@@ -24,8 +22,6 @@ enum Benchmark {
     Read(read::ReadArguments),
     #[cfg(feature = "bench")]
     Codec(codec::CodecArguments),
-    #[cfg(feature = "bench")]
-    Scale(scale::ScaleArguments),
 }
 
 pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<ExitCode> {
@@ -34,8 +30,6 @@ pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<ExitCode> {
         Benchmark::Read(arguments) => read::run(arguments)?,
         #[cfg(feature = "bench")]
         Benchmark::Codec(arguments) => codec::run(arguments)?,
-        #[cfg(feature = "bench")]
-        Benchmark::Scale(arguments) => scale::run(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,6 @@ use pagehaul_kdump_setup::{Chain, Expected, Facts, Finding, Proof, Severity, Sta
 use pagehaul_present::number::{bytes, parse_bytes};
 use serde::Serialize;
 
-use super::plan;
 use crate::cli::options::{CaptureCpus, Json, RootDirectory};
 use crate::{exit, usage};
 
@@ -50,7 +49,7 @@ pub(super) fn run(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
         if !root.is_this_machine() {
             return Err(usage::wrong("--disk measures this machine's disk; it takes no --root"));
         }
-        facts.target_rate = Some(plan::disk_rate(path)?);
+        facts.target_rate = Some(pagehaul_kdump_plan::disk_rate(path)?);
     }
     let chain = examine(&facts, &Expected { cpus: capture_cpus.capture_cpus, disk: *disk });
     json.print(&Report::new(&facts, &chain), |_| text(&facts, &chain, *verbose))?;

@@ -2,7 +2,6 @@
 
 mod apply;
 mod check;
-mod contents;
 mod plan;
 mod report;
 mod test;

@@ -14,13 +14,13 @@ mod tables;
 use std::io::Write;
 use std::path::Path;
 
+use fastrand::Rng;
+use pagehaul_bench::{BenchError, pages};
 use pagehaul_machine::{PageSize, PhysAddr};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{PAGE_SIZE, PhysMemory, Piece, RangeMap, ReadError, View, WholeFile, bits};
-use pagehaul_synth::{Noise, mix};
+use pagehaul_synth::mix;
 
-use crate::BenchError;
-use crate::pages;
 use memmap::SECTION_MEMMAP;
 
 /// Bytes of memory in a section.
@@ -88,12 +88,12 @@ fn precompute(directory: &Path) -> Result<PlainFile, BenchError> {
     for pattern in 0..PATTERNS {
         file.write_all(&memmap::pattern(pattern)).map_err(failed)?;
     }
-    let mut noise = Noise::new(64);
+    let mut noise = Rng::with_seed(64);
     for _ in 0..CONTENTS {
-        let page = if noise.below(100) < ZEROS {
+        let page = if noise.u64(..100) < ZEROS {
             [0; PAGE_SIZE]
         } else {
-            pages::page(DIRTINESS[noise.below(DIRTINESS.len() as u64) as usize], &mut noise)
+            pages::page(DIRTINESS[noise.usize(..DIRTINESS.len())], &mut noise)
         };
         file.write_all(&page).map_err(failed)?;
     }

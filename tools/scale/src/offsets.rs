@@ -9,7 +9,7 @@ use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{PAGE_SIZE, PhysMemory};
 use serde::Serialize;
 
-use crate::BenchError;
+use pagehaul_bench::BenchError;
 
 /// Descriptors read at once.
 const BATCH: u64 = 1 << 16;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use pagehaul_bench::BenchError;
 use pagehaul_capture::{Options, Report, Target, capture};
 use pagehaul_codec::Method;
 use pagehaul_kernel::DumpLevel;
@@ -16,9 +17,8 @@ use pagehaul_run::Progress;
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 
-pub use crate::offsets::Offsets;
+use crate::offsets::{self, Offsets};
 use crate::simulated::Simulated;
-use crate::{BenchError, anonymous_memory, offsets};
 
 /// The sizes of the full sweep: 1 GiB to 64 TiB.
 pub const SIZES: [u64; 11] =
@@ -197,6 +197,13 @@ fn watched<T>(work: impl FnOnce(&Progress) -> T) -> (T, u64) {
         over.store(true, Ordering::Relaxed);
         (result, peak.load(Ordering::Relaxed))
     })
+}
+
+/// Bytes of anonymous memory this process uses now (RssAnon of /proc/self/status).
+fn anonymous_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or("0 kB");
+    line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) * 1024
 }
 
 /// Returns freed memory of earlier runs to the system: a capture runs in a fresh process.

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use pagehaul_bench::live::{self, Contents, ScanRate};
+use pagehaul_bench::BenchError;
+use pagehaul_bench::contents::Contents;
 use pagehaul_codec::Method;
 use pagehaul_kdump::{Layout, PageDesc};
 use pagehaul_kdump_setup::{LivePages, PageUse, Root};
-use pagehaul_machine::PageSize;
-use pagehaul_physmem::{MapPolicy, PAGE_SIZE};
+use pagehaul_machine::{PageSize, Pfn};
+use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 use serde::Serialize;
+
+use crate::live::{self, ScanRate};
 
 /// A running kernel's memory.
 const KCORE: &str = "/proc/kcore";
@@ -21,7 +24,7 @@ const NOTES: u64 = 8 << 10;
 /// Where a figure comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Origin {
+pub enum Origin {
     /// Measured here.
     Measured,
     /// Assumed: nothing better is known.
@@ -30,60 +33,68 @@ pub(super) enum Origin {
 
 /// Pages of one use.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Class {
-    pub(super) name: &'static str,
-    pub(super) pages: u64,
+pub struct Class {
+    /// The use's name.
+    pub name: &'static str,
+    /// Their number.
+    pub pages: u64,
     /// Share of pages of zeros, which take no room in a dump.
-    pub(super) zero: f64,
+    pub zero: f64,
     /// Bytes stored per page, zeros included.
-    pub(super) stored: f64,
+    pub stored: f64,
     /// Microseconds that one CPU packs a page.
-    pub(super) microseconds: f64,
-    pub(super) contents: Origin,
+    pub microseconds: f64,
+    /// Where the figures of its contents come from.
+    pub contents: Origin,
     #[serde(skip)]
     used_for: PageUse,
 }
 
 /// A machine's memory as a capture would find it.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Memory {
-    pub(super) classes: Vec<Class>,
+pub struct Memory {
+    /// Its pages by use.
+    pub classes: Vec<Class>,
+    /// The size of its pages.
+    pub page_size: PageSize,
     /// Where the numbers of pages come from.
-    pub(super) pages: Origin,
-    pub(super) max_pfn: u64,
+    pub pages: Origin,
+    /// One more than the highest PFN.
+    pub max_pfn: u64,
     /// Free pages in per-CPU lists, which count as the kernel's.
     per_cpu_free: u64,
     /// How many these lists may hold.
     per_cpu_most: u64,
     /// Struct pages that one CPU classifies per second.
-    pub(super) scan: f64,
+    pub scan: f64,
     /// Seconds before the scan.
-    pub(super) start: f64,
+    pub start: f64,
     /// Seconds that reading a page takes.
-    pub(super) read: f64,
-    pub(super) rates: Origin,
+    pub read: f64,
+    /// Where the rates come from.
+    pub rates: Origin,
     /// Why something is assumed.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// Share of each use on a machine of which only the size is known.
 const SHARES: [f64; 5] = [0.06, 0.30, 0.04, 0.45, 0.15];
-/// Zero pages, bytes stored per page, and microseconds per page by zstd level 1: about what the lab's guests and a vmcore of
+/// Zero pages, bytes stored per page, and microseconds per page of 4 KiB by zstd level 1: about what the lab's guests and a vmcore of
 /// real files had on one CPU (docs/benchmarks/2026-11-22-capture.md).
 const ASSUMED: Contents = Contents { pages: 100, zero: 15, stored: 100 * 1200, seconds: 100.0 * 8e-6 };
 /// Struct pages per second of one CPU, from docs/benchmarks/2026-11-21-scale.md.
 const ASSUMED_SCAN: ScanRate = ScanRate { start: 0.1, pages: 2.0e8 };
 
-/// Seconds to read a page: 4 GiB/s.
+/// Seconds to read 4 KiB: 4 GiB/s.
 const ASSUMED_READ: f64 = 1e-6;
 
 impl Memory {
     /// Examines the running kernel, as far as it lets itself be read.
-    pub(super) fn of_running_kernel(
+    pub(crate) fn of_running_kernel(
         root: &Root,
         mut live: LivePages,
         method: Method,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self, BenchError> {
         let mut notes = Vec::new();
         let source = match Source::open(KCORE.as_ref(), MapPolicy::default()) {
             Ok(source) => Some(source),
@@ -92,12 +103,14 @@ impl Memory {
                 None
             }
         };
-        let pfns: Vec<u64> = live.uses.iter().flat_map(|used| used.sample.iter().copied()).collect();
-        let read = source.as_ref().map_or(ASSUMED_READ, |source| live::read(source, &pfns));
+        let pfns: Vec<Pfn> = live.uses.iter().flat_map(|used| used.sample.iter().copied()).collect();
+        let read = source.as_ref().map_or(ASSUMED_READ * live.page_size.parts() as f64, |source| {
+            live::read(source, live.page_size, &pfns)
+        });
         let mut measured = Vec::new();
         for used in &live.uses {
             measured.push(match &source {
-                Some(source) => live::contents(source, &used.sample, method)?,
+                Some(source) => live::contents(source, live.page_size, &used.sample, method)?,
                 None => Contents::default(),
             });
         }
@@ -110,11 +123,14 @@ impl Memory {
         // All this took memory from the per-CPU lists.
         live.recount_per_cpu(root);
         let uses = live.uses.iter().zip(measured);
-        let classes = uses.map(|(used, measured)| Class::new(used.used_for, used.pages, measured)).collect();
+        let classes = uses
+            .map(|(used, measured)| Class::new(used.used_for, used.pages, measured, live.page_size))
+            .collect();
         Ok(Self {
             classes,
+            page_size: live.page_size,
             pages: Origin::Measured,
-            max_pfn: live.max_pfn,
+            max_pfn: live.max_pfn.number(),
             per_cpu_free: live.per_cpu_free,
             per_cpu_most: live.per_cpu_most,
             scan: pages,
@@ -126,40 +142,42 @@ impl Memory {
     }
 
     /// Assumes what a machine with `bytes` of memory uses it for.
-    pub(super) fn assumed(bytes: u64, why: String) -> Self {
-        let pages = bytes / PAGE_SIZE as u64;
-        let share =
-            |(used_for, share)| Class::new(used_for, (pages as f64 * share) as u64, Contents::default());
+    pub(crate) fn assumed(bytes: u64, page_size: PageSize, why: String) -> Self {
+        let pages = bytes >> page_size.shift();
+        let share = |(used_for, share)| {
+            Class::new(used_for, (pages as f64 * share) as u64, Contents::default(), page_size)
+        };
         let classes = PageUse::ALL.into_iter().zip(SHARES).map(share).collect();
         let ScanRate { start, pages: scan } = ASSUMED_SCAN;
         Self {
             classes,
+            page_size,
             pages: Origin::Assumed,
             max_pfn: pages,
             per_cpu_free: 0,
             per_cpu_most: 0,
             scan,
             start,
-            read: ASSUMED_READ,
+            read: ASSUMED_READ * page_size.parts() as f64,
             rates: Origin::Assumed,
             notes: vec![why],
         }
     }
 
     /// Bytes of memory that a capture goes through.
-    pub(super) fn bytes(&self) -> u64 {
-        self.classes.iter().map(|class| class.pages).sum::<u64>() * PAGE_SIZE as u64
+    pub fn bytes(&self) -> u64 {
+        self.page_size.bytes_of(self.classes.iter().map(|class| class.pages).sum())
     }
 
     /// What a dump of `level` would hold.
-    pub(super) fn dump(&self, level: u8) -> Dump {
+    pub fn dump(&self, level: u8) -> Dump {
         let kept = || self.classes.iter().filter(move |class| class.used_for.is_kept(level));
         let pages = kept().map(|class| class.pages).sum();
         let sum = |of: fn(&Class) -> f64| kept().map(|class| class.pages as f64 * of(class)).sum::<f64>();
         let stored = sum(|class| class.stored);
         let tables =
-            Layout::new(PageSize::KIB_4, self.max_pfn, NOTES).map_or(0, |layout| layout.descriptors_offset());
-        let fixed = tables + pages * PageDesc::SIZE as u64 + PAGE_SIZE as u64;
+            Layout::new(self.page_size, self.max_pfn, NOTES).map_or(0, |layout| layout.descriptors_offset());
+        let fixed = tables + pages * PageDesc::SIZE as u64 + self.page_size.bytes() as u64;
         let bytes = fixed + stored as u64;
         let class = |used_for| self.classes.iter().find(|class| class.used_for == used_for);
         let (kernel, user) = (class(PageUse::Kernel), class(PageUse::User));
@@ -192,14 +210,16 @@ impl Class {
         if self.zero < 1.0 { self.stored / (1.0 - self.zero) } else { 0.0 }
     }
 
-    fn new(used_for: PageUse, pages: u64, measured: Contents) -> Self {
+    fn new(used_for: PageUse, pages: u64, measured: Contents, page_size: PageSize) -> Self {
         let contents = if measured.pages > 0 { Origin::Measured } else { Origin::Assumed };
-        let of = if contents == Origin::Measured { measured } else { ASSUMED };
-        let sampled = of.pages as f64;
+        // What is assumed is of pages of 4 KiB.
+        let (of, parts) =
+            if contents == Origin::Measured { (measured, 1) } else { (ASSUMED, page_size.parts()) };
+        let sampled = of.pages as f64 / parts as f64;
         Self {
             name: used_for.name(),
             pages,
-            zero: of.zero as f64 / sampled,
+            zero: of.zero as f64 / of.pages as f64,
             stored: of.stored as f64 / sampled,
             microseconds: of.seconds * 1e6 / sampled,
             contents,
@@ -210,20 +230,22 @@ impl Class {
 
 /// A dump of one level.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Dump {
-    pub(super) level: u8,
-    pub(super) pages: u64,
+pub struct Dump {
+    /// The level.
+    pub level: u8,
+    /// Its pages.
+    pub pages: u64,
     /// Size of the file.
-    pub(super) bytes: u64,
+    pub bytes: u64,
     /// The size if the free pages in per-CPU lists, which count as the kernel's, leave them before the crash.
-    pub(super) least: u64,
+    pub least: u64,
     /// The size if these lists fill up, and the kernel its pages of zeros, before the crash.
-    pub(super) most: u64,
+    pub most: u64,
     #[serde(skip)]
-    pub(super) stored: f64,
+    pub(crate) stored: f64,
     /// Seconds that one CPU packs its pages.
     #[serde(skip)]
-    pub(super) cpu_seconds: f64,
+    pub(crate) cpu_seconds: f64,
 }
 
 #[cfg(test)]
@@ -233,14 +255,15 @@ mod tests {
     #[test]
     fn sizes_are_a_range_by_what_may_become_of_the_kernels_pages() {
         let class = |used_for, pages| {
-            Class::new(used_for, pages, Contents { pages: 100, zero: 20, stored: 80 * 1000, seconds: 1.0 })
+            let contents = Contents { pages: 100, zero: 20, stored: 80 * 1000, seconds: 1.0 };
+            Class::new(used_for, pages, contents, PageSize::KIB_4)
         };
         let memory = Memory {
             classes: [PageUse::Kernel, PageUse::User, PageUse::Free].map(|of| class(of, 1000)).into(),
             pages: Origin::Measured,
             per_cpu_free: 50,
             per_cpu_most: 90,
-            ..Memory::assumed(1 << 30, String::new())
+            ..Memory::assumed(1 << 30, PageSize::KIB_4, String::new())
         };
         let dump = memory.dump(31);
         // 50 pages of 800 bytes on average, with their descriptors; 200 pages of zeros become pages of 1000 bytes, and 40 pages
@@ -250,5 +273,20 @@ mod tests {
         // Free pages are kept: it does not matter how many are on the lists.
         let dump = memory.dump(0);
         assert_eq!((dump.bytes - dump.least, dump.most - dump.bytes), (0, 200 * 1000));
+    }
+
+    #[test]
+    fn machines_of_larger_pages_have_fewer_of_them() {
+        let of = |kib: u64| Memory::assumed(1 << 40, PageSize::new(kib << 10).unwrap(), String::new());
+        let (small, large) = (of(4), of(64));
+        assert_eq!((small.max_pfn, large.max_pfn), (1 << 28, 1 << 24));
+        assert!(small.bytes().abs_diff(large.bytes()) < 1 << 20);
+        let (small, large) = (small.dump(31), large.dump(31));
+        assert!(small.stored / large.stored < 1.001 && large.stored / small.stored < 1.001);
+        assert!(
+            small.cpu_seconds / large.cpu_seconds < 1.001 && large.cpu_seconds / small.cpu_seconds < 1.001
+        );
+        // One descriptor for sixteen.
+        assert!(small.bytes - large.bytes > small.pages * 20);
     }
 }

@@ -1,8 +1,17 @@
-use std::path::PathBuf;
+//! Captures simulated machines of up to 64 TiB, and predicts from the rates how long real ones take.
 
-use clap::Args;
-use pagehaul_bench::predict::{self, ASSUMPTIONS, CPUS, Prediction, Rates};
-use pagehaul_bench::scale::{self, Config, Run, SIZES, tib};
+mod offsets;
+mod simulated;
+mod sweep;
+mod table;
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Parser;
+use pagehaul_bench::predict::{Prediction, Rates};
 use pagehaul_codec::{Codec, Method};
 use pagehaul_kernel::DumpLevel;
 use pagehaul_present::Table;
@@ -11,8 +20,8 @@ use pagehaul_present::svg::{self, Axis, Chart, Line, Series};
 use pagehaul_present::time::seconds;
 use serde::Serialize;
 
-use crate::cli::options::{Json, Plot, Threads};
-use crate::printed;
+use crate::sweep::{Config, Run, SIZES, tib};
+use crate::table::{ASSUMPTIONS, CPUS};
 
 /// The largest time per TiB may be so many times the smallest, from 1 TiB up.
 const SPREAD_GOAL: f64 = 1.1;
@@ -21,8 +30,8 @@ const SPREAD_GOAL: f64 = 1.1;
 ///
 /// Every struct page of the machine is classified. Where packing every page would take too long, one page block in so
 /// many is packed (column "packed"), evenly spread. The dump goes to a temporary file, whose every descriptor is checked.
-#[derive(Debug, Args)]
-pub(crate) struct ScaleArguments {
+#[derive(Debug, Parser)]
+struct Arguments {
     /// Largest machine
     #[arg(long, value_name = "SIZE", default_value = "64T", value_parser = parse_bytes)]
     max: u64,
@@ -32,8 +41,9 @@ pub(crate) struct ScaleArguments {
     /// Codec and level
     #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value_t = Method::default_of(Codec::Zstd))]
     compress: Method,
-    #[command(flatten)]
-    threads: Threads,
+    /// Threads that scan and pack [default: one per CPU]
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
     /// Runs per machine of less than 16 TiB; the median counts
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
@@ -43,10 +53,12 @@ pub(crate) struct ScaleArguments {
     /// Disk bandwidths to predict for, in MB/s
     #[arg(long, value_name = "MB/S,…", default_value = "200,1000,3000,10000", value_delimiter = ',')]
     disks: Vec<u64>,
-    #[command(flatten)]
-    json: Json,
-    #[command(flatten)]
-    plot: Plot,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Also write charts to FILE, a new one, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -57,9 +69,12 @@ struct Measured {
     assumptions: [&'static str; ASSUMPTIONS.len()],
 }
 
-pub(super) fn run(arguments: &ScaleArguments) -> anyhow::Result<()> {
-    let threads = arguments.threads.count();
-    arguments.plot.check([])?;
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = arguments.threads.map_or_else(cpus, usize::from);
+    // Before minutes are spent.
+    let plot = arguments.plot.as_deref().map(create).transpose()?;
     let config = Config {
         sizes: SIZES.into_iter().filter(|size| *size <= arguments.max).collect(),
         levels: arguments.dump_level.clone(),
@@ -69,26 +84,40 @@ pub(super) fn run(arguments: &ScaleArguments) -> anyhow::Result<()> {
         rounds: arguments.rounds,
     };
     let mut told = |run: &Run| {
-        tell!(
-            "pagehaul: {} at level {}: scan {}, pack {}",
+        eprintln!(
+            "scale: {} at level {}: scan {}, pack {}",
             bytes(run.memory),
             run.level,
             seconds(run.scan),
             seconds(run.pack)
         );
     };
-    let runs = scale::run(&config, &mut told)?;
+    let runs = sweep::run(&config, &mut told)?;
     // What the writing thread can do, seen where nothing else is in its way: pages as they are.
     let plain =
         Config { sizes: vec![8 << 30], levels: vec![DumpLevel::NONE], method: Method::NONE, ..config };
-    let place = scale::run(&plain, &mut told)?.first().map_or(f64::INFINITY, Run::pack_rate);
+    let place = sweep::run(&plain, &mut told)?.first().map_or(f64::INFINITY, Run::pack_rate);
     let rates: Vec<Rates> =
         arguments.dump_level.iter().filter_map(|level| rates(&runs, *level, place)).collect();
     let disks: Vec<u64> = arguments.disks.iter().map(|disk| disk * 1_000_000).collect();
-    let predictions = predict::table(&rates, &disks);
+    let predictions = table::table(&rates, &disks);
     let measured = Measured { runs, rates, predictions, assumptions: ASSUMPTIONS };
-    arguments.plot.write(|| charts(&measured), [])?;
-    if arguments.json.json { printed::json(&measured) } else { print(&measured, arguments) }
+    if let Some((mut file, name)) = plot {
+        file.write_all(charts(&measured).as_bytes()).with_context(|| format!("cannot write to {name}"))?;
+    }
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&measured)?);
+    } else {
+        print(&measured, &arguments);
+    }
+    Ok(())
+}
+
+/// Creates a file that does not exist.
+fn create(path: &Path) -> anyhow::Result<(File, String)> {
+    let name = path.display().to_string();
+    let file = File::create_new(path).with_context(|| format!("cannot create {name}"))?;
+    Ok((file, name))
 }
 
 /// The rates of one CPU, from the largest machine.
@@ -105,7 +134,7 @@ fn rates(runs: &[Run], level: DumpLevel, place: f64) -> Option<Rates> {
     })
 }
 
-fn print(measured: &Measured, arguments: &ScaleArguments) -> anyhow::Result<()> {
+fn print(measured: &Measured, arguments: &Arguments) {
     let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
     let mut table = Table::new([
         "memory",
@@ -135,21 +164,21 @@ fn print(measured: &Measured, arguments: &ScaleArguments) -> anyhow::Result<()> 
             run.offsets.checked.to_string(),
         ]
     }));
-    printed::text(&table.to_string())?;
+    print!("{table}");
     let within = measured.runs.iter().all(|run| run.peak_anonymous <= run.bound);
-    say!("\ngoal: anonymous memory within 32 MiB + 8 MiB per thread: {}", met(within))?;
+    println!("\ngoal: anonymous memory within 32 MiB + 8 MiB per thread: {}", met(within));
     for level in &arguments.dump_level {
-        if let Some(spread) = scale::spread(&measured.runs, level.bits()) {
-            say!(
+        if let Some(spread) = sweep::spread(&measured.runs, level.bits()) {
+            println!(
                 "goal: time per TiB within {:.0} % from 1 TiB up, level {level}: {:.1} %, {}",
                 (SPREAD_GOAL - 1.0) * 100.0,
                 (spread - 1.0) * 100.0,
                 met(spread <= SPREAD_GOAL)
-            )?;
+            );
         }
     }
     for rates in &measured.rates {
-        say!(
+        println!(
             "\nrates of one CPU at level {}: scan {:.0} million struct pages/s, pack {:.0} MB/s ({:.2} to 1); {:.1} % of memory kept; \
              the writing thread places {:.0} MB/s at most",
             rates.level,
@@ -158,7 +187,7 @@ fn print(measured: &Measured, arguments: &ScaleArguments) -> anyhow::Result<()> 
             rates.ratio,
             rates.kept * 100.0,
             rates.place / 1e6
-        )?;
+        );
         let cpus = CPUS.iter().map(|cpus| format!("{cpus} CPU"));
         let mut table = Table::new(["memory", "disk MB/s"].map(str::to_owned).into_iter().chain(cpus));
         let of_level: Vec<_> = measured.predictions.iter().filter(|p| p.level == rates.level).collect();
@@ -167,13 +196,12 @@ fn print(measured: &Measured, arguments: &ScaleArguments) -> anyhow::Result<()> 
             let head = [format!("{:.0} TiB", tib(first.memory)), (first.disk / 1_000_000).to_string()];
             Some(head.into_iter().chain(row.iter().map(|p| seconds(p.seconds))).collect::<Vec<_>>())
         }));
-        printed::text(&table.to_string())?;
+        print!("{table}");
     }
-    say!("\nassumed:")?;
+    println!("\nassumed:");
     for assumption in ASSUMPTIONS {
-        say!("- {assumption}")?;
+        println!("- {assumption}");
     }
-    Ok(())
 }
 
 fn met(is: bool) -> &'static str {

@@ -1,0 +1,36 @@
+use std::io;
+use std::path::PathBuf;
+
+use pagehaul_bench::BenchError;
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The machine's memory cannot be measured.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    /// A file of rates cannot be read.
+    #[error("cannot read {path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A file of rates is something else.
+    #[error("{path} is not what `pagehaul bench capture --json` prints: {source}", path = path.display())]
+    NotRates {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// Rates that cannot be planned with.
+    #[error("{path} has {what}", path = path.display())]
+    Rates {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with them, and what to do.
+        what: String,
+    },
+}
