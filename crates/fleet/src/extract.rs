@@ -19,7 +19,7 @@ use crate::compact;
 use crate::lock::Lock;
 use crate::manifest::{Row, record};
 use crate::one::{Stage, UNWRITTEN, is_facts};
-use crate::place::others_stay;
+use crate::place::{IS_DAMAGED, others_stay};
 use crate::python::{PythonArguments, is_own};
 
 /// Bytes of what the process of one dump prints.
@@ -34,7 +34,8 @@ const MAX_OUTPUT: u64 = 1 << 20;
 /// it. The table manifest has a row for each DUMP, with what could not be made and why. Other processes read each dump, with a time
 /// limit and 1 GiB of memory: a bad dump is a failed row.
 ///
-/// Exit status: 0, all dumps have tables; 1, none could be made or written; 2, the command line is wrong; 3, some dumps failed.
+/// Exit status: 0, all dumps have tables; 1, none could be made or written; 2, the command line is wrong; 3, some dumps failed, or parts
+/// of them could not be read.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul-fleet extract /var/crash/*/dump --to tables
@@ -106,12 +107,17 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
             // Some errors begin with the path.
             let error = error.strip_prefix(&format!("{path}: ")).unwrap_or(error);
             crate::tell(&format!("pagehaul-fleet: {path}: {error}"));
+        } else {
+            for why in &row.failed_stages {
+                crate::tell(&format!("pagehaul-fleet: {}: {why}", row.path.display()));
+            }
         }
     }
     arguments.tell_missing(&rows);
     crate::say(&if arguments.json { lines(&rows)? } else { summary(&rows, failed, &arguments.to) })?;
     Ok(match failed {
-        0 => ExitCode::SUCCESS,
+        0 if rows.iter().all(|row| row.failed_stages.is_empty()) => ExitCode::SUCCESS,
+        0 => ExitCode::from(3),
         failed if failed == dumps.len() => ExitCode::FAILURE,
         _ => ExitCode::from(3),
     })
@@ -146,12 +152,15 @@ fn summary(rows: &[Row], failed: usize, to: &Path) -> String {
 /// Extracts one dump, stage by stage.
 fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Row {
     let path = dump.first().map_or(Path::new(""), PathBuf::as_path);
-    let stage =
-        |stage| in_process(program, dump, stage, arguments).unwrap_or_else(|why| Row::new(path, Some(why)));
+    let stage = |stage, defer| {
+        in_process(program, dump, stage, defer, arguments).unwrap_or_else(|why| Row::new(path, Some(why)))
+    };
     let mut stages = Stage::value_variants().iter().copied().filter(|stage| arguments.needs(*stage));
     let before = states(dump);
-    // The first also finds whether this is a recording.
-    let mut row = Row { refused: false, ..stage(stages.next().unwrap_or(Stage::Facts)) };
+    // The first also finds whether this is a recording. Only the others find most damage.
+    let first = stages.next().unwrap_or(Stage::Facts);
+    let defer = stages.clone().next().is_some() && !is_facts(path);
+    let mut row = Row { refused: false, ..stage(first, defer) };
     if row.error.is_some() || row.run_id.is_some() {
         arguments.keep_wanted(&mut row);
         return row;
@@ -161,7 +170,8 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
             row.lacks(part.tables(), "facts have no pages: this table needs the dump");
             continue;
         }
-        let more = stage(part);
+        let more = stage(part, false);
+        row.damaged |= more.damaged;
         if more.refused {
             // The dump may have it.
             row.error = more.error;
@@ -169,6 +179,7 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
         }
         if let Some(error) = more.error {
             row.lacks(part.tables(), &error);
+            row.failed_stages.push(format!("no {}: {error}", part.tables().join(", ")));
             // Damage of a dump costs a stage. A full disk would cost tables in silence.
             if more.is_unwritten {
                 row.error = Some(error);
@@ -177,6 +188,17 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
         row.tables.extend(more.tables);
         row.missing.extend(more.missing);
     }
+    if std::mem::take(&mut row.deferred) && row.error.is_none() {
+        if row.damaged {
+            row.lacks(first.tables(), IS_DAMAGED);
+        } else {
+            let made = stage(first, false);
+            row.error = made.error;
+            row.tables.extend(made.tables);
+            row.missing.extend(made.missing);
+        }
+    }
+    row.damaged = false;
     arguments.python.extract(program, dump, &arguments.to, arguments.time_limit, &mut row);
     // Each stage opens it anew, and they would be of different dumps.
     if row.error.is_none() && states(dump) != before {
@@ -251,6 +273,7 @@ fn in_process(
     program: &Path,
     dump: &[PathBuf],
     stage: Stage,
+    defer: bool,
     arguments: &ExtractArguments,
 ) -> Result<Row, String> {
     let mut command = Command::new(program);
@@ -259,6 +282,9 @@ fn in_process(
     command.env("TMPDIR", &arguments.to);
     if let Some(stage) = stage.to_possible_value() {
         command.args(["--stage", stage.get_name()]);
+    }
+    if defer {
+        command.arg("--defer");
     }
     if let Some(key) = &arguments.redact {
         command.arg("--redact").arg(key);

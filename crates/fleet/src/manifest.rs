@@ -28,6 +28,12 @@ pub(crate) struct Row {
     /// Whether a server kept back what a stage reads. Only rows of stages say it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) refused: bool,
+    /// Whether the dump is damaged where a stage read it. Only rows of stages say it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) damaged: bool,
+    /// Whether a stage left tables of an equal dump as they are until the others have read this one. Only rows of stages say it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) deferred: bool,
     /// Identifies the crash.
     pub(crate) crash_id: Option<String>,
     /// Identifies the recording.
@@ -47,6 +53,9 @@ pub(crate) struct Row {
     /// Whether `error` is that a table could not be written, which says nothing about the dump.
     #[serde(skip)]
     pub(crate) is_unwritten: bool,
+    /// Why stages made no tables of a dump that has others.
+    #[serde(skip)]
+    pub(crate) failed_stages: Vec<String>,
 }
 
 impl Row {
@@ -56,6 +65,8 @@ impl Row {
             path: shown(path),
             error,
             refused: false,
+            damaged: false,
+            deferred: false,
             crash_id: None,
             run_id: None,
             host: None,
@@ -65,6 +76,7 @@ impl Row {
             tables: Vec::new(),
             missing: Vec::new(),
             is_unwritten: false,
+            failed_stages: Vec::new(),
         }
     }
 

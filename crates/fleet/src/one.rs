@@ -61,6 +61,9 @@ pub(crate) struct OneArguments {
     /// Names of the tables to make; all if there are none.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Leave tables of an equal dump as they are.
+    #[arg(long)]
+    defer: bool,
     dumps: Vec<PathBuf>,
 }
 
@@ -68,8 +71,9 @@ pub(crate) fn run(arguments: &OneArguments) -> anyhow::Result<ExitCode> {
     // A system that refuses the limit still has the time limit.
     limit_memory(MAX_MEMORY);
     let path = arguments.dumps.first().map_or(Path::new(""), PathBuf::as_path);
+    let mut damaged = false;
     let row = confine(arguments)
-        .and_then(|redaction| extract(path, arguments, redaction))
+        .and_then(|redaction| extract(path, arguments, redaction, &mut damaged))
         .and_then(|row| answered().map(|()| row))
         .map(|row| (row, ExitCode::SUCCESS))
         .unwrap_or_else(|error| {
@@ -79,7 +83,7 @@ pub(crate) fn run(arguments: &OneArguments) -> anyhow::Result<ExitCode> {
             (Row { refused, ..Row::new(path, Some(sentence(error.chain()))) }, code)
         });
     let (row, code) = row;
-    crate::say(&serde_json::to_string(&row)?)?;
+    crate::say(&serde_json::to_string(&Row { damaged, ..row })?)?;
     Ok(code)
 }
 
@@ -106,7 +110,13 @@ fn confine(arguments: &OneArguments) -> anyhow::Result<Option<Redaction>> {
     Ok(redaction)
 }
 
-fn extract(path: &Path, arguments: &OneArguments, redaction: Option<Redaction>) -> anyhow::Result<Row> {
+/// Makes the tables of a stage. `damaged` says whether the dump was damaged where it was read, whatever else happens.
+fn extract(
+    path: &Path,
+    arguments: &OneArguments,
+    redaction: Option<Redaction>,
+    damaged: &mut bool,
+) -> anyhow::Result<Row> {
     let redaction = redaction.as_ref();
     let mut row = Row::new(path, None);
     row.size_bytes = arguments.dumps.iter().map(|path| Some(open_file(path).ok()?.size())).sum();
@@ -134,37 +144,9 @@ fn extract(path: &Path, arguments: &OneArguments, redaction: Option<Redaction>) 
     if place.is_better(crash.origin(), &mut row) {
         return Ok(row);
     }
-    match arguments.stage {
-        Stage::Facts => {
-            let tasks = redaction.map(|_| task_names(source.memory())).unwrap_or_default();
-            crash.facts(facts, &tasks, &place, &mut row)?;
-        }
-        Stage::Pages => {
-            let kernel = Kernel::discover(source.memory())?;
-            // Another dump is on the next CPU.
-            let census = count(source.memory(), &kernel, Heading::default(), 1)?;
-            crash.put([tables::pages(&census, &place.key)], &place, &mut row)?;
-            census.warnings.iter().for_each(|why| row.lacks(Stage::Pages.tables(), why));
-        }
-        Stage::Triage => {
-            let space = AddressSpace::discover(source.memory())?;
-            let memory = VirtualMemory::new(&space, source.memory());
-            let machine = Machine::open(&space, &memory, source.memory().notes())?;
-            let log = KernelLog::read(source.memory());
-            let mut report = Report::new(&machine, log.as_ref());
-            let tables = tables::inside(&machine, &report, &place.key, redaction);
-            crash.put(tables, &place, &mut row)?;
-            if let Some(redaction) = redaction {
-                // What is missing may name a task.
-                redaction.report(&mut report);
-            }
-            row.missing.extend(report.missing.iter().map(|why| {
-                let (what, reason) = why.split_once(": ").unwrap_or(("triage", why));
-                Missing { what: what.to_owned(), reason: reason.to_owned() }
-            }));
-        }
-    }
-    Ok(row)
+    let made = crash.stage(&source, facts, &place, &mut row);
+    *damaged = source.met_damage();
+    made.map(|()| row)
 }
 
 /// A stage of one crash.
@@ -194,6 +176,45 @@ impl<'a> Extraction<'a> {
             extractor: facts.extractor.clone(),
         };
         Place::new(&self.arguments.to, &self.arguments.only, key, facts.crash_time)
+    }
+
+    /// Makes the tables of its stage.
+    fn stage(&self, source: &Source, facts: Facts, place: &Place<'_>, row: &mut Row) -> anyhow::Result<()> {
+        match self.arguments.stage {
+            Stage::Facts => {
+                row.deferred = self.arguments.defer && place.has_equal(self.quality);
+                if row.deferred {
+                    return Ok(());
+                }
+                let tasks = self.redaction.map(|_| task_names(source.memory())).unwrap_or_default();
+                self.facts(facts, &tasks, place, row)?;
+            }
+            Stage::Pages => {
+                let kernel = Kernel::discover(source.memory())?;
+                // Another dump is on the next CPU.
+                let census = count(source.memory(), &kernel, Heading::default(), 1)?;
+                self.put([tables::pages(&census, &place.key)], place, row)?;
+                census.warnings.iter().for_each(|why| row.lacks(Stage::Pages.tables(), why));
+            }
+            Stage::Triage => {
+                let space = AddressSpace::discover(source.memory())?;
+                let memory = VirtualMemory::new(&space, source.memory());
+                let machine = Machine::open(&space, &memory, source.memory().notes())?;
+                let log = KernelLog::read(source.memory());
+                let mut report = Report::new(&machine, log.as_ref());
+                let tables = tables::inside(&machine, &report, &place.key, self.redaction);
+                self.put(tables, place, row)?;
+                if let Some(redaction) = self.redaction {
+                    // What is missing may name a task.
+                    redaction.report(&mut report);
+                }
+                row.missing.extend(report.missing.iter().map(|why| {
+                    let (what, reason) = why.split_once(": ").unwrap_or(("triage", why));
+                    Missing { what: what.to_owned(), reason: reason.to_owned() }
+                }));
+            }
+        }
+        Ok(())
     }
 
     fn put(

@@ -20,7 +20,7 @@ use crate::tables::DumpFile;
 
 /// Why a dump makes no tables where those of another are.
 const HAS_MORE: &str = "the tables of another dump of this crash stay: it has more";
-const IS_DAMAGED: &str = "the tables of another dump of this crash stay: this one is damaged";
+pub(crate) const IS_DAMAGED: &str = "the tables of another dump of this crash stay: this one is damaged";
 
 /// Whether this is why a dump makes no tables where those of another are.
 pub(crate) fn others_stay(reason: &str) -> bool {
@@ -65,6 +65,11 @@ impl<'a> Place<'a> {
         };
         row.lacks(origin.stage.tables(), reason);
         true
+    }
+
+    /// Whether the tables that are there come of a dump of this crash that has as much.
+    pub(crate) fn has_equal(&self, quality: Quality) -> bool {
+        Quality::there(&self.directory("dumps"), &self.key.id) == Some(quality)
     }
 
     /// Whether there are tables of a stage, and none came of a dump that is damaged there, as far as files tell: one of many crashes
