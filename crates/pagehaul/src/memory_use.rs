@@ -1,10 +1,10 @@
 //! Memory use of this process.
 
-use std::fs;
+use pagehaul_run::memory;
 
 /// Bytes of anonymous memory in use now (RssAnon of /proc/self/status; mapped source windows are not in it).
 pub(crate) fn anonymous() -> Option<u64> {
-    field("/proc/self/status", "RssAnon:")
+    memory::bytes_in("/proc/self/status", "RssAnon:")
 }
 
 /// Most memory of a capture: a fixed part and a part per thread (docs/architecture.md).
@@ -19,20 +19,13 @@ pub(crate) fn threads_that_fit(wanted: usize, other: u64) -> usize {
 
 /// Bytes that can be allocated without swapping.
 pub(crate) fn available() -> u64 {
-    field("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX)
+    memory::available().unwrap_or(u64::MAX)
 }
 
 fn fit(wanted: usize, available: u64) -> usize {
     // A quarter is left to the kernel's disk and network drivers.
     let threads = (available / 4).saturating_mul(3).saturating_sub(BASE) / PER_THREAD;
     wanted.min(usize::try_from(threads).unwrap_or(usize::MAX)).max(1)
-}
-
-/// Returns a value that a file of /proc gives in kB, in bytes.
-fn field(path: &str, name: &str) -> Option<u64> {
-    let text = fs::read_to_string(path).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
 #[cfg(test)]
@@ -47,6 +40,5 @@ mod tests {
             assert_eq!(fit(wanted, available << 20), fits, "{wanted} threads, {available} MiB");
         }
         assert_eq!(fit(1024, u64::MAX), 1024);
-        assert!(field("/proc/meminfo", "MemAvailable:").is_some());
     }
 }

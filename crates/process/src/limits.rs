@@ -2,16 +2,12 @@
 
 use std::fs;
 
+use pagehaul_run::memory;
+
 /// Half of the memory that could be had without swapping, in bytes.
 pub(crate) fn half_of_available() -> u64 {
-    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let machine = available(&meminfo).unwrap_or(1 << 30);
+    let machine = memory::available().unwrap_or(1 << 30);
     machine.min(cgroup().unwrap_or(u64::MAX)) / 2
-}
-
-fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
 /// The memory that the limit of this program's control group (version 2) leaves. Limits of its parents are ignored.
@@ -30,8 +26,6 @@ mod tests {
 
     #[test]
     fn memory_is_counted_in_bytes() {
-        assert_eq!(available("MemTotal: 9 kB\nMemAvailable:       4 kB\n"), Some(4096));
-        assert_eq!(available("MemTotal: 9 kB\n"), None);
         assert!(half_of_available() > 0);
     }
 }

@@ -1,8 +1,10 @@
 //! Progress, cancellation and outcome of long runs (capture, convert, verify, core, checkpoint, restart); and running work
-//! that may fail in any way in another process; when what failed is tried again.
+//! that may fail in any way in another process; when what failed is tried again;
+//! how much memory there is.
 
 mod cancel;
 mod child;
+pub mod memory;
 mod outcome;
 mod progress;
 mod retry;

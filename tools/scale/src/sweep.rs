@@ -13,7 +13,7 @@ use pagehaul_bench::BenchError;
 use pagehaul_capture::{Options, Report, Target, capture};
 use pagehaul_codec::Method;
 use pagehaul_kernel::DumpLevel;
-use pagehaul_run::Progress;
+use pagehaul_run::{Progress, memory};
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 
@@ -185,7 +185,7 @@ fn watched<T>(work: impl FnOnce(&Progress) -> T) -> (T, u64) {
     thread::scope(|scope| {
         let look = || {
             while !over.load(Ordering::Relaxed) {
-                peak.fetch_max(anonymous_memory(), Ordering::Relaxed);
+                peak.fetch_max(anonymous(), Ordering::Relaxed);
                 // The sampling interval; it waits for no event.
                 thread::sleep(LOOK);
             }
@@ -193,17 +193,15 @@ fn watched<T>(work: impl FnOnce(&Progress) -> T) -> (T, u64) {
         // Without a thread, memory use is sampled at the end only.
         let _ = thread::Builder::new().spawn_scoped(scope, look);
         let result = work(&progress);
-        peak.fetch_max(anonymous_memory(), Ordering::Relaxed);
+        peak.fetch_max(anonymous(), Ordering::Relaxed);
         over.store(true, Ordering::Relaxed);
         (result, peak.load(Ordering::Relaxed))
     })
 }
 
-/// Bytes of anonymous memory this process uses now (RssAnon of /proc/self/status).
-fn anonymous_memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or("0 kB");
-    line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) * 1024
+/// Bytes of anonymous memory in use now.
+fn anonymous() -> u64 {
+    memory::bytes_in("/proc/self/status", "RssAnon:").unwrap_or(0)
 }
 
 /// Returns freed memory of earlier runs to the system: a capture runs in a fresh process.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use pagehaul_run::memory;
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -94,8 +95,7 @@ pub(crate) fn resident(tree: &[Process]) -> u64 {
     // Pss divides a page by the number of its users (Linux 4.14: commit 493b0e9d945f, "mm: add /proc/pid/smaps_rollup").
     let proportional = |process: &Process| -> Option<u64> {
         let text = procfs::read_text(process.pid, "smaps_rollup").ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-        Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+        memory::bytes_of(&text, "Pss:")
     };
     tree.iter().filter_map(proportional).sum()
 }
