@@ -84,6 +84,16 @@ impl Recipients {
         Ok((!all.is_empty()).then_some(Self(all)))
     }
 
+    /// Parses the text of a file that has a recipient a line, with comments and empty lines. `path` names it in errors.
+    pub fn of_text(text: &str, path: &Path) -> Result<Self, RecipientError> {
+        parse_text(text, path).map(Self)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Returns how many bytes a file of at most `size` bytes can hold.
     pub fn room(&self, size: u64) -> u64 {
         let sealed = size.saturating_sub(HEADER + STANZA * self.0.len() as u64);
@@ -105,6 +115,10 @@ fn read_file(path: &Path) -> Result<Vec<Recipient>, RecipientError> {
         |file: File| rustix::fs::fcntl_setfl(&file, OFlags::empty()).map(|()| file).map_err(Into::into);
     let read = open.and_then(wait).and_then(|file| file.take(MAX_TEXT).read_to_string(&mut text));
     read.map_err(|source| RecipientError::Io { path: path.to_owned(), source })?;
+    parse_text(&text, path)
+}
+
+fn parse_text(text: &str, path: &Path) -> Result<Vec<Recipient>, RecipientError> {
     let mut all = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();

@@ -177,6 +177,9 @@ pub struct Facts {
     /// Why pagehaul refuses the configured options. [`read`](Self::read) leaves it to the caller, who parses makedumpfile's command
     /// line ([`Config::command_line`]).
     pub refused: Option<String>,
+    /// How many keys dumps are encrypted to, or why the file of them ([`RECIPIENTS`](Self::RECIPIENTS)) cannot be used; none if there is
+    /// no such file. Left to the caller, too.
+    pub recipients: Option<Result<usize, String>>,
     /// The configured dump level. Left to the caller, too.
     pub level: Option<u8>,
     /// Bytes per second that a local target takes. Left to the caller, who measures it.
@@ -210,6 +213,9 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// The file of keys that dumps are encrypted to.
+    pub const RECIPIENTS: &'static str = "/etc/pagehaul/recipients";
+
     /// Reads the files below `root`. What cannot be read counts as absent: without root, the reserved memory is known, but not
     /// everything else.
     pub fn read(root: &Root) -> Self {
@@ -332,6 +338,7 @@ impl Facts {
             initramfs,
             load_command,
             refused: None,
+            recipients: None,
             level: None,
             target_rate: None,
             has_compressor: config.as_ref().and_then(|config| config.compressor.as_ref()).is_none_or(

@@ -178,6 +178,24 @@ fn an_initramfs_without_pagehaul_is_found() {
 }
 
 #[test]
+fn recipients_that_dumps_are_not_encrypted_to_are_found() {
+    let found = |machine: &Machine, recipients: Result<usize, String>| {
+        let mut facts = machine.facts();
+        facts.recipients = Some(recipients);
+        check(&facts, &Expected::default()).iter().map(|finding| finding.id).collect::<Vec<_>>()
+    };
+    let debian = Machine::debian();
+    assert_eq!(found(&debian, Ok(2)), Vec::<&str>::new());
+    assert_eq!(found(&debian, Err("it is empty".into())), ["unusable-recipients"]);
+    debian.remove("/usr/bin/makedumpfile");
+    debian.program("/usr/bin/makedumpfile", "another program");
+    assert_eq!(found(&debian, Ok(2)), ["not-encrypted", "not-pagehaul"]);
+    assert_eq!(found(&Machine::suse(), Ok(2)), ["recipients-not-in-initramfs"]);
+    // The files in its initramfs are not known.
+    assert_eq!(found(&Machine::fedora(), Ok(2)), ["log-not-encrypted"]);
+}
+
+#[test]
 fn command_lines_are_those_of_the_scripts() {
     let line = |machine: &Machine| machine.facts().config.unwrap().command_line().join(" ");
     let machine = Machine::debian();

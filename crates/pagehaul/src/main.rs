@@ -20,6 +20,7 @@ macro_rules! say {
 mod cli;
 mod clock;
 mod crash_report;
+mod encrypted_file;
 mod exit;
 mod files;
 mod makedumpfile;

@@ -23,6 +23,8 @@ install() {
     done
     # `pagehaul kdump check` looks for this path.
     inst_simple /usr/lib/pagehaul/makedumpfile
+    # Whom dumps are encrypted to.
+    [[ ! -e /etc/pagehaul/recipients ]] || inst_simple /etc/pagehaul/recipients
     # /sbin and /usr/sbin are links to /usr/bin in some releases of Fedora, and directories in others.
     for name in /usr/bin /usr/sbin /sbin; do
         [[ -e $initdir$name/makedumpfile ]] || ln_r /usr/lib/pagehaul/makedumpfile "$name/makedumpfile"

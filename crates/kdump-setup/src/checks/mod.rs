@@ -4,6 +4,7 @@ mod boot;
 mod collector;
 mod configuration;
 mod cpus;
+mod encryption;
 mod firmware;
 mod image;
 mod loading;
@@ -46,6 +47,7 @@ pub fn examine(facts: &Facts, expected: &Expected) -> Chain {
             storage::check(config, facts, found.link(Link::Mounts));
             target::check(config, facts, expected, found.link(Link::Target));
             collector::check(config, facts, found.link(Link::Program));
+            encryption::check(config, facts, found.link(Link::Program));
         }
     }
     found.chain()

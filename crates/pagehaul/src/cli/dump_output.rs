@@ -17,19 +17,16 @@ use pagehaul_capture::{
 };
 use pagehaul_encryption::Recipients;
 use pagehaul_kernel::DumpLevel;
-use pagehaul_output::{CreateOptions, Naming, NewFile, Special, checksums};
 use pagehaul_present::number;
 use pagehaul_run::{Patience, Progress, Retry};
 use pagehaul_upload::{Means, UploadError, Uploading, is_remote};
 use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Overwrite, Reporting, Threads};
+use crate::encrypted_file::{self, Written};
 use crate::memory_use::{self, threads_that_fit};
 use crate::printed::print;
 use crate::{exit, run, signals, standard_output, summary, usage};
-
-/// An encrypted file that could not be completed is kept if it has more: less holds no page.
-const LEAST_KEPT: u64 = 128 << 10;
 
 /// How a dump is written.
 #[derive(Debug, Args)]
@@ -162,54 +159,29 @@ impl DumpOutput {
             return Err(usage::wrong("an encrypted dump is a flattened stream; leave out --format"));
         }
         let options = self.options(&selection, format)?;
-        let encrypt = |file, name: &Path, is_stdout| {
-            let encrypting = Uploading::encrypt(file, name, recipients)?;
-            let buffered = encrypting.memory();
-            let target = Target::Pipe { name: name.to_owned(), pipe: encrypting.pipe(), buffered };
+        let is_stdout = output == Path::new("-");
+        let write = |target, encrypting: Uploading| {
             self.write_to(source, Some(target), &options, selection, is_stdout, |is_whole| {
                 encrypting.finish(is_whole)?;
                 Ok(())
             })
         };
-        if output == Path::new("-") {
+        if is_stdout {
             self.check_stdout(outputs)?;
             let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-            return encrypt(Arc::new(file), Path::new("standard output"), true);
+            return encrypted_file::through(Arc::new(file), Path::new("standard output"), recipients, write);
         }
         let sources = source.memory().files();
-        let create = CreateOptions {
-            // Whether the source can be captured is known once the file exists.
-            naming: Naming::AtOnceIfNew,
-            overwrite: self.overwrite.force,
-            special: Special::No,
-            private: true,
-            sources: &sources,
-        };
-        let mut file = NewFile::create(output, create)?;
-        let written = encrypt(file.file().clone(), output, false);
-        let failed = match written {
-            Ok(status) => {
-                file.commit()?;
-                checksums::remove_replaced(output, &sources);
+        match encrypted_file::create(output, self.overwrite.force, &sources, recipients, write)? {
+            Written::Named(status) => {
                 tell_plain_reports(output);
-                return Ok(status);
+                Ok(status)
             }
-            Err(error) => error,
-        };
-        if file.file().metadata().is_ok_and(|metadata| metadata.len() <= LEAST_KEPT) {
-            file.discard();
-            return Err(failed);
+            Written::Part { file, why } => {
+                tell!("pagehaul: {why}; {} is an incomplete dump of what was written before", file.display());
+                Ok(ExitCode::from(exit::INCOMPLETE))
+            }
         }
-        file.keep()?;
-        if !failed.is::<UploadError>() {
-            return Err(failed);
-        }
-        // A disk that is full, or fails.
-        tell!(
-            "pagehaul: {failed}; {} is an incomplete dump of what was written before",
-            file.path().display()
-        );
-        Ok(ExitCode::from(exit::INCOMPLETE))
     }
 
     /// Uploads a dump of `source` while it is made. After a lost connection it is made again, from where the upload ended.

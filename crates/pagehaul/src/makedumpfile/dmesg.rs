@@ -7,13 +7,14 @@ use std::path::Path;
 
 use anyhow::Context;
 use pagehaul_elfcore::notes;
+use pagehaul_encryption::encrypt;
 use pagehaul_kernel::{Caller, KernelLog, Record, VmcoreInfo};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 
-use super::Done;
 use super::messages::{COMMON, DEBUG, Messages};
 use super::options::Options;
+use super::{Done, recipients};
 use crate::printed;
 use crate::sandbox::{self, Sandbox};
 
@@ -24,6 +25,7 @@ pub(super) fn save(
     output: Option<&Path>,
     messages: &mut Messages,
 ) -> anyhow::Result<Done> {
+    let recipients = recipients::of(source)?;
     sandbox::enter(Sandbox::reading([&source.to_owned()]).writing(&output.map(Path::to_owned)))?;
     let source = Source::open(source, MapPolicy::default())?;
     describe(&source, messages);
@@ -33,6 +35,10 @@ pub(super) fn save(
         messages.alarm("makedumpfile: --partial-dmesg: the whole log is written");
     }
     let text: Vec<u8> = log.records.iter().flat_map(line).collect();
+    let text = match &recipients {
+        Some(recipients) => encrypt(&text, recipients)?,
+        None => text,
+    };
     let name = match output {
         None => {
             printed::out(|out| out.write_all(&text))?;

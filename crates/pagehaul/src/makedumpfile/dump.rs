@@ -1,8 +1,11 @@
 //! Dumps: -d and the codecs, -F, -E, --split, --reassemble, --dry-run.
 
+use std::fs::File;
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::bail;
@@ -11,15 +14,18 @@ use pagehaul_capture::{
     estimate,
 };
 use pagehaul_codec::{Codec, Method};
+use pagehaul_encryption::Recipients;
 use pagehaul_kdump::format::flags;
 use pagehaul_kernel::DumpLevel;
 use pagehaul_physmem::{Access, MapPolicy};
 use pagehaul_run::Progress;
+use pagehaul_upload::Uploading;
 use pagehaul_vmcore::Source;
 
 use super::messages::{COMMON, DEBUG, Messages, PROGRESS, REPORT};
 use super::options::Options;
-use super::{Done, dmesg, progress, stats};
+use super::{Done, dmesg, progress, recipients, stats};
+use crate::encrypted_file::{self, Written};
 use crate::memory_use::threads_that_fit;
 use crate::sandbox::{self, Sandbox};
 use crate::{run, summary};
@@ -34,14 +40,27 @@ pub(super) fn dump(
     if outputs.is_empty() && std::io::stdout().is_terminal() {
         bail!("-F writes the dump to standard output, which is a terminal; redirect it");
     }
+    let recipients = recipients::of(source)?;
+    if recipients.is_some() {
+        recipients::check(options, outputs.len())?;
+    }
     let source = open(options, source, messages)?;
     let levels = options.dump_levels().map_err(anyhow::Error::msg)?;
     let mut overwrite = options.overwrite;
     for (number, &level) in levels.iter().enumerate() {
         let target = target(outputs, overwrite);
         let settings = settings(options, level, method(options.codec).into());
-        let report = watched(messages, |progress| capture(&source, &target, &settings, progress))?;
-        let full = matches!(report.outcome, Outcome::DiskFull(_) | Outcome::SizeLimit);
+        let made = match &recipients {
+            None => {
+                let report = watched(messages, |progress| capture(&source, &target, &settings, progress))?;
+                Made::Whole(Box::new(report))
+            }
+            Some(recipients) => encrypted(&source, outputs, overwrite, settings, recipients, messages)?,
+        };
+        let full = match &made {
+            Made::Whole(report) => matches!(report.outcome, Outcome::DiskFull(_) | Outcome::SizeLimit),
+            Made::Part(_) => true,
+        };
         // What went through a pipe cannot be taken back.
         if let Some(next) = levels.get(number + 1).filter(|_| full && !matches!(target, Target::Stdout)) {
             messages.alarm(&format!(
@@ -52,9 +71,56 @@ pub(super) fn dump(
             overwrite = true;
             continue;
         }
-        return Ok(finish(&source, &report, outputs, messages));
+        return Ok(match made {
+            Made::Whole(report) => finish(&source, &report, outputs, messages),
+            Made::Part(sentence) => {
+                incomplete(&sentence, source.path() == Path::new("/proc/vmcore"), messages);
+                Done::Incomplete
+            }
+        });
     }
     bail!("-d names no dump level")
+}
+
+/// What became of a dump.
+enum Made {
+    /// It was written, whatever its outcome.
+    Whole(Box<Report>),
+    /// The disk of an encrypted one is full or fails: why, and what is left.
+    Part(String),
+}
+
+/// Writes an encrypted dump: to standard output without outputs.
+fn encrypted(
+    source: &Source,
+    outputs: &[PathBuf],
+    overwrite: bool,
+    mut settings: CaptureOptions,
+    recipients: &Recipients,
+    messages: &Messages,
+) -> anyhow::Result<Made> {
+    settings.format = Format::Flattened;
+    settings.limits.size = settings.limits.size.map(|limit| recipients.room(limit));
+    let write = |target: Target, encrypting: Uploading| {
+        let report = watched(messages, |progress| capture(source, &target, &settings, progress));
+        // Its other end reads until this one is closed.
+        drop(target);
+        // What could not be written is why the pipe is broken.
+        encrypting.finish(report.is_ok())?;
+        report
+    };
+    let Some(output) = outputs.first() else {
+        let file = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
+        let report =
+            encrypted_file::through(Arc::new(file), Path::new("standard output"), recipients, write)?;
+        return Ok(Made::Whole(Box::new(report)));
+    };
+    Ok(match encrypted_file::create(output, overwrite, &source.memory().files(), recipients, write)? {
+        Written::Named(report) => Made::Whole(Box::new(report)),
+        Written::Part { file, why } => {
+            Made::Part(format!("{why}; {} is an incomplete dump of what was written before", file.display()))
+        }
+    })
 }
 
 /// Joins the parts of a split set. Pages are compressed as the first part says.

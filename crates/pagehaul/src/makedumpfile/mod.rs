@@ -14,6 +14,7 @@ mod messages;
 mod options;
 mod progress;
 mod rearrange;
+mod recipients;
 mod stats;
 mod task;
 
@@ -28,6 +29,8 @@ use pagehaul_kernel::DumpLevel;
 
 use messages::{COMMON, Messages};
 use options::Options;
+#[cfg(feature = "kdump-setup")]
+pub(crate) use recipients::of_machine as recipients;
 use task::Task;
 
 const NAME: &str = "makedumpfile";
@@ -78,7 +81,13 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         }
     };
     if options.check_params {
-        return ExitCode::SUCCESS;
+        return match check(&task, &options) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                messages.alarm(&format!("makedumpfile: {}", crate::sentence(error.chain())));
+                failed(&mut messages)
+            }
+        };
     }
     if options.symbols {
         messages.say(COMMON, "makedumpfile: -x and -i are not needed: the vmcore describes its kernel.");
@@ -104,6 +113,15 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
             messages.say(messages::ERROR, &format!("makedumpfile: {}", crate::sentence(error.chain())));
             failed(&mut messages)
         }
+    }
+}
+
+/// Fails if a dump would be refused for what is not on the command line.
+fn check(task: &Task, options: &Options) -> anyhow::Result<()> {
+    let Task::Dump { source, outputs } = task else { return Ok(()) };
+    match recipients::of(source)? {
+        Some(_) => recipients::check(options, outputs.len()),
+        None => Ok(()),
     }
 }
 

@@ -43,6 +43,7 @@ pub(crate) fn run(arguments: &KdumpArguments) -> anyhow::Result<ExitCode> {
 fn facts(root: &Root) -> Facts {
     let mut facts = Facts::read(root);
     if let Some(config) = &facts.config {
+        facts.recipients = makedumpfile::recipients(root);
         facts.refused = makedumpfile::refusal(&config.command_line());
         facts.level = makedumpfile::written_by(&config.collector).map(|(level, _)| level.bits());
     }
