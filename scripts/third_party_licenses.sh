@@ -15,6 +15,7 @@ cargo tree --locked $packages --edges normal --prefix none --target x86_64-unkno
         directory=$(find "$registry" -mindepth 2 -maxdepth 2 -name "$name-${version#v}" | head -n 1)
         [ -n "$directory" ] || continue
         printf '%s %s: %s\n\n' "$name" "${version#v}" "$license"
-        find "$directory" -maxdepth 2 \( -iname 'licen[sc]e*' -o -iname 'copying*' \) -type f -exec cat {} +
+        find "$directory" -maxdepth 2 \( -iname 'licen[sc]e*' -o -iname 'copying*' \) -type f -print0 | LC_ALL=C sort -z |
+            xargs -0r cat
         printf '\n%s\n\n' "--------------------------------------------------------------------------------"
     done
