@@ -55,6 +55,16 @@ make_deb() {
     deb=$out/${name}_$version-1_$debian.deb
     mkdir "$trees/deb" "$trees/deb/DEBIAN"
     cp -a "$tree/usr" "$trees/deb/"
+    changelog=$trees/deb/usr/share/doc/$name/changelog.Debian
+    cat >"$changelog" <<END
+$name ($version-1) unstable; urgency=medium
+
+  * $version: CHANGELOG.md of the source says what it has.
+
+ -- $(sed -n 's/^Maintainer: //p' "$control")  $(date -R -d "@$SOURCE_DATE_EPOCH")
+END
+    gzip -9n "$changelog"
+    find "$trees/deb/usr/share/doc/$name" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
     sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$debian/; s/@SIZE@/$(installed_size "$tree")/" "$control" >"$trees/deb/DEBIAN/control"
     (cd "$trees/deb" && find usr -type f -exec md5sum {} + | LC_ALL=C sort -k 2) >"$trees/deb/DEBIAN/md5sums"
     for script; do
