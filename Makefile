@@ -12,7 +12,7 @@ KDUMP_SUITE ?= all
 KDUMP_TARGET ?= all
 
 .PHONY: help setup setup-build setup-demo check lint deny tests guide test test-guests test-beside test-full demo validate validate-process packages fleet wheel \
-	test-wheel test-spark test-packages test-kdump test-kdump-dracut test-arm64 test-arm64-emulator test-riscv64 test-store test-upload static man \
+	test-wheel test-spark test-packages test-reproducible release test-kdump test-kdump-dracut test-arm64 test-arm64-emulator test-riscv64 test-store test-upload static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make wheel              the Python package, in $(TARGET)/wheels/release: make wheel ARCH=aarch64"
 	@echo "make test-spark         extraction on a Spark cluster of two workers, one of which is killed"
 	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages: make packages ARCH=aarch64"
+	@echo "make release            packages, source with crates, bills of materials and SHA256SUMS: make release ARCH=\"x86_64 aarch64\""
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
 	@echo "make test-kdump-dracut  crash guests with Fedora's and openSUSE's kdump: PAGEHAUL_KDUMP_UTILS, PAGEHAUL_SUSE_KDUMP"
 	@echo "make test-store         captures to a real S3 server, with faults; builds the server with Go"
@@ -128,6 +129,7 @@ test-full: test test-spark test-store test-upload
 	$(LAB) validate-triage --kernel 6.12-rt --scenario deadlock --scenario rtlock
 	$(LAB) validate-triage --kernel 6.12 --scenario work --scenario irqs-off --scenario owners
 	PAGEHAUL_ROUNDS=1000 cargo test --locked -p pagehaul --test moments
+	scripts/test_reproducible.sh
 
 validate: setup
 	$(LAB_BUILD)
@@ -137,7 +139,7 @@ validate-process: setup
 	$(LAB_BUILD)
 	$(LAB) validate-process
 
-demo: setup-demo
+demo:
 	scripts/demo.sh $(KERNEL)
 
 # Static, under 10 MB, runs from an initramfs. Without the musl target it is linked to glibc.
@@ -189,6 +191,15 @@ test-spark: setup-demo
 packages: setup
 	[ $(ARCH) = $$(uname -m) ] || scripts/setup.sh $(ARCH) emulator
 	scripts/packages.sh $(ARCH)
+
+# Everything that a release attaches to its tag, in $(TARGET)/release-VERSION: RELEASING.md. ARCH="x86_64 aarch64" makes both.
+release: setup
+	[ "$(ARCH)" = "$$(uname -m)" ] || scripts/setup.sh $(ARCH) emulator
+	scripts/release.sh $(ARCH)
+
+# Builds the packages twice, in different places, and compares them byte for byte.
+test-reproducible: setup
+	scripts/test_reproducible.sh
 
 # Installs and removes both packages in a clean Debian root.
 test-packages: setup

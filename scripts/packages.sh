@@ -13,6 +13,9 @@
 # No package depends on another.
 set -eu
 cd "$(dirname "$0")/.."
+# Files have the same permissions whatever those of the builder's are.
+umask 022
+export LC_ALL=C TZ=UTC
 target=${CARGO_TARGET_DIR:-target}
 host=$(uname -m)
 arch=$host
@@ -40,6 +43,11 @@ trees=$(mktemp -d "$out/trees.XXXXXX")
 trap 'rm -rf "$trees"' EXIT
 trap 'exit 1' INT TERM HUP
 
+# The size of a tree in KiB as Debian Policy 5.6.20 counts it, on any file system.
+installed_size() {
+    find "$1" \( -type f -printf '%s\n' -o -printf '1024\n' \) | awk '{ kib += int(($1 + 1023) / 1024) } END { print kib }'
+}
+
 # make_deb NAME TREE CONTROL [SCRIPT...]: builds a .deb of a tree with a control file and maintainer scripts.
 make_deb() {
     name=$1 tree=$2 control=$3
@@ -47,12 +55,23 @@ make_deb() {
     deb=$out/${name}_$version-1_$debian.deb
     mkdir "$trees/deb" "$trees/deb/DEBIAN"
     cp -a "$tree/usr" "$trees/deb/"
-    sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$debian/; s/@SIZE@/$(du -sk "$tree" | cut -f 1)/" "$control" >"$trees/deb/DEBIAN/control"
+    changelog=$trees/deb/usr/share/doc/$name/changelog.Debian
+    cat >"$changelog" <<END
+$name ($version-1) unstable; urgency=medium
+
+  * $version: CHANGELOG.md of the source says what it has.
+
+ -- $(sed -n 's/^Maintainer: //p' "$control")  $(date -R -d "@$SOURCE_DATE_EPOCH")
+END
+    gzip -9n "$changelog"
+    find "$trees/deb/usr/share/doc/$name" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+    sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$debian/; s/@SIZE@/$(installed_size "$tree")/" "$control" >"$trees/deb/DEBIAN/control"
     (cd "$trees/deb" && find usr -type f -exec md5sum {} + | LC_ALL=C sort -k 2) >"$trees/deb/DEBIAN/md5sums"
     for script; do
         install -m 755 "$script" "$trees/deb/DEBIAN/"
     done
-    dpkg-deb --root-owner-group -Zxz --build "$trees/deb" "$trees/deb.part" >/dev/null
+    # More threads would divide the data by their number.
+    dpkg-deb --root-owner-group -Zxz --threads-max=1 --build "$trees/deb" "$trees/deb.part" >/dev/null
     mv "$trees/deb.part" "$deb"
     rm -rf "$trees/deb"
     echo "$deb"
@@ -62,6 +81,7 @@ make_deb() {
 make_rpm() {
     rpm=$out/$1-$version-1.$arch.rpm
     rpmbuild -bb --quiet --target "$arch" --define "_topdir $(realpath "$trees")/rpmbuild" --define "version $version" \
+        --define "_buildhost localhost" \
         --define "tree $(realpath "$2")" --define "filelist $(realpath "$trees")/files" "$3" >"$trees/rpmbuild.log" 2>&1 || {
         cat "$trees/rpmbuild.log" >&2
         exit 1

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the Debian packages that a purpose needs and the machine lacks. Does nothing where all are installed.
-# Usage: scripts/setup.sh [--print] [build|x86_64|aarch64|riscv64|emulator|demo|spark|test]...
+# Usage: scripts/setup.sh [--print|--missing] [build|x86_64|aarch64|riscv64|emulator|demo|spark|test]...
 #   --print  only print the packages, as for a machine that has none
+#   --missing  only print the packages that this machine lacks
 #   build  a C compiler and musl, for the static binary and the packages
 #   x86_64, aarch64  what the static binary for that architecture needs besides
 #   riscv64  what the lab's programs for riscv64 guests need besides
@@ -28,7 +29,7 @@ lacks() {
 need_compiler() {
     need cc gcc libc6-dev
     $print || command -v cargo >/dev/null 2>&1 || {
-        echo "setup: cargo is not on PATH; install Rust (1.95 or newer), then try again" >&2
+        echo "setup: cargo is not on PATH; install Rust (1.95 or newer; https://rustup.rs), then try again" >&2
         exit 1
     }
 }
@@ -91,8 +92,11 @@ need_test_programs() {
     need rpmbuild rpm
 }
 
-print=false
-[ "${1-}" != --print ] || { print=true; shift; }
+print=false missing=false
+case ${1-} in
+--print) print=true; shift ;;
+--missing) missing=true; shift ;;
+esac
 for purpose in "${@:-test}"; do
     case $purpose in
     build) need_compiler; need_musl ;;
@@ -104,12 +108,12 @@ for purpose in "${@:-test}"; do
     spark) need java openjdk-17-jre-headless ;;
     test) need_compiler; need_musl; need_python; need_test_programs ;;
     *)
-        echo "setup: unknown purpose $purpose; usage: scripts/setup.sh [--print] [build|x86_64|aarch64|riscv64|emulator|demo|spark|test]..." >&2
+        echo "setup: unknown purpose $purpose; usage: scripts/setup.sh [--print|--missing] [build|x86_64|aarch64|riscv64|emulator|demo|spark|test]..." >&2
         exit 2
         ;;
     esac
 done
-if $print; then
+if $print || $missing; then
     # Word splitting is meant: a package a line.
     # shellcheck disable=SC2086
     printf '%s\n' $packages

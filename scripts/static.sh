@@ -1,13 +1,13 @@
 #!/bin/sh
 # Builds pagehaul or pagehaul-fleet as one static file, or both, and prints their paths.
-# Usage: scripts/static.sh [capture|network|full|fleet|programs|demo] [x86_64|aarch64]
+# Usage: scripts/static.sh [capture|network|full|fleet|programs] [x86_64|aarch64]
 #   capture  for a capture kernel's initramfs: under 10 MB, without mount, census, process and trace commands (default)
 #   network  the same, and dumps on web servers and in object stores by URL
 #   full     every command
 #   fleet    pagehaul-fleet
 #   programs full and fleet, with the same features, so that what both need is built once
-#   demo     what `make demo` shows, built in half of the time, with Cargo's progress
-# The architecture is this machine's by default. PAGEHAUL_PROFILE=quick builds full, fleet and programs in half of the time.
+# No path of the build is in what is optimized, so that two builds of a commit in different directories are equal
+# (scripts/test_reproducible.sh). The architecture is this machine's by default. PAGEHAUL_PROFILE=quick builds full, fleet and programs in half of the time.
 set -eu
 cd "$(dirname "$0")/.."
 kind=${1:-capture}
@@ -15,17 +15,15 @@ host=$(uname -m)
 arch=${2:-$host}
 target=${CARGO_TARGET_DIR:-target}
 usage() {
-    echo "static: unknown $1; usage: scripts/static.sh [capture|network|full|fleet|programs|demo] [x86_64|aarch64]" >&2
+    echo "static: unknown $1; usage: scripts/static.sh [capture|network|full|fleet|programs] [x86_64|aarch64]" >&2
     exit 2
 }
 programs=pagehaul
 profile=${PAGEHAUL_PROFILE:-release}
-quiet=--quiet
 case $kind in
 capture) set -- --profile capture --no-default-features; directory=capture; limit=10000000 ;;
 network) set -- --profile capture --no-default-features --features remote; directory=capture; limit=10000000 ;;
 full) set -- --profile "$profile"; directory=$profile; limit=100000000 ;;
-demo) set -- --profile quick --no-default-features --features html,mount,census,process; directory=quick; limit=100000000; quiet= ;;
 fleet) set -- --profile "$profile"; directory=$profile; limit=100000000; programs=pagehaul-fleet ;;
 programs) set -- --profile "$profile"; directory=$profile; limit=100000000; programs="pagehaul pagehaul-fleet" ;;
 *) usage "kind $kind" ;;
@@ -34,13 +32,39 @@ case $arch in
 x86_64 | aarch64) ;;
 *) usage "architecture $arch" ;;
 esac
+# Flags for rustc, separated as CARGO_ENCODED_RUSTFLAGS has them: paths may have spaces.
+separator=$(printf '\037')
+flags=$(printf '%s' "${RUSTFLAGS-}" | tr -s ' ' '\037')
+flag() {
+    flags=${flags:+$flags$separator}$1
+}
+# map FROM TO: the path TO is in the programs in place of FROM. The codecs' C code has paths in its assertions.
+c_flags=${CFLAGS-}
+map() {
+    flag "--remap-path-prefix=$1=$2"
+    case $1 in
+    # The crate that runs the C compiler divides CFLAGS at spaces.
+    *' '*) ;;
+    *) c_flags="$c_flags -ffile-prefix-map=$1=$2" ;;
+    esac
+}
+# Builds of tests have other flags than those of the lab if they are mapped, and all would be built twice.
+if [ "$profile" = release ]; then
+    cargo fetch --locked --quiet
+    map "$(realpath -m "$target")" /target
+    map "$PWD" /pagehaul
+    for sources in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do
+        map "$sources" /crates
+    done
+    export CFLAGS="$c_flags"
+fi
 triple=$arch-unknown-linux-musl
 if ! rustup target list --installed 2>/dev/null | grep -q "$triple"; then
     triple=$arch-unknown-linux-gnu
-    export RUSTFLAGS="-C target-feature=+crt-static"
+    flag -Ctarget-feature=+crt-static
 elif [ "$arch" = "$host" ] && ! command -v musl-gcc >/dev/null; then
     triple=$arch-unknown-linux-gnu
-    export RUSTFLAGS="-C target-feature=+crt-static"
+    flag -Ctarget-feature=+crt-static
 fi
 if [ "$arch" != "$host" ]; then
     compiler=$arch-linux-gnu-gcc
@@ -57,8 +81,9 @@ if [ "$arch" != "$host" ]; then
     export "CC_$name=$compiler" "AR_$name=$arch-linux-gnu-ar"
     export "CARGO_TARGET_$(echo "$name" | tr '[:lower:]' '[:upper:]')_LINKER=$linker"
 fi
+[ -z "$flags" ] || export CARGO_ENCODED_RUSTFLAGS="$flags"
 for program in $programs; do set -- -p "$program" --bin "$program" "$@"; done
-cargo build --locked $quiet --target "$triple" "$@" >&2
+cargo build --locked --quiet --target "$triple" "$@" >&2
 for program in $programs; do
     binary=$target/$triple/$directory/$program
     size=$(stat -c %s "$binary")

@@ -121,6 +121,15 @@ pub fn vmcoreinfo(notes: &[u8]) -> Option<(usize, &[u8])> {
     iter(notes).find(|note| note.name == b"VMCOREINFO" && note.kind == 0).map(|note| (note.offset, note.desc))
 }
 
+/// Returns the note that every core of a process has, and no vmcore: `NT_PRPSINFO`. /proc/kcore has one, of "vmlinux" with PID 0
+/// (`fs/proc/kcore.c`), and VMCOREINFO as vmcores have (23c85094fe18, 4.19).
+pub fn process(notes: &[u8]) -> Option<Note<'_>> {
+    let note = iter(notes).find(|note| note.name == b"CORE" && note.kind == NT_PRPSINFO)?;
+    let is_kernel = note.desc.get(24..28) == Some(&[0; 4]) && note.desc.get(40..48) == Some(b"vmlinux\0");
+    let is_vmcore = iter(notes).any(|note| note.name == b"VMCOREINFO");
+    (!is_kernel && !is_vmcore).then_some(note)
+}
+
 /// Returns the value of a line `key=value` of VMCOREINFO.
 pub fn vmcoreinfo_value<'a>(notes: &'a [u8], key: &str) -> Option<&'a str> {
     let (_, text) = vmcoreinfo(notes)?;

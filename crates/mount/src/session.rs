@@ -1,4 +1,5 @@
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::{Builder, JoinHandle};
@@ -25,6 +26,75 @@ pub enum MountError {
         /// What the system said.
         source: io::Error,
     },
+    /// The kernel offers no FUSE here.
+    #[error(
+        "cannot mount on {path}: there is no /dev/fuse; load the module (modprobe fuse), or start the container with \
+         --device /dev/fuse",
+        path = path.display()
+    )]
+    NoDevice {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Only root mounts without the helper.
+    #[error(
+        "cannot mount on {path}: fusermount3 is not on PATH, and only root mounts without it; install fuse3",
+        path = path.display()
+    )]
+    NoHelper {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The mount would hide what is in the directory.
+    #[error("{path} is not empty, and the mount would hide what is in it; name an empty directory", path = path.display())]
+    NotEmpty {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Something is mounted there.
+    #[error("something is mounted on {path}; unmount it first, or name another directory", path = path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+/// Returns an error if `path` is no empty directory that can be mounted on.
+pub fn check_directory(path: &Path) -> Result<(), MountError> {
+    let fail = |source| MountError::Io { path: path.to_owned(), action: "mount on", source };
+    let meta = match path.metadata() {
+        // A mount whose process is gone.
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            return Err(MountError::InUse { path: path.to_owned() });
+        }
+        meta => meta.map_err(fail)?,
+    };
+    if !meta.is_dir() {
+        return Err(fail(io::ErrorKind::NotADirectory.into()));
+    }
+    let mut entries = std::fs::read_dir(path).map_err(fail)?;
+    if entries.next().is_none() {
+        return Ok(());
+    }
+    // What is mounted has another device than the directory that it is in. The root has no other.
+    let above = path.join("..").metadata().map_err(fail)?;
+    Err(match meta.dev() != above.dev() {
+        true => MountError::InUse { path: path.to_owned() },
+        false => MountError::NotEmpty { path: path.to_owned() },
+    })
+}
+
+/// Returns why it could not be mounted, where the system's error does not say so.
+fn explained(path: &Path, source: io::Error) -> MountError {
+    let path = path.to_owned();
+    if !Path::new("/dev/fuse").exists() {
+        return MountError::NoDevice { path };
+    }
+    let is_missing = |name| Command::new(name).arg("-V").output().is_err();
+    if !rustix::process::geteuid().is_root() && is_missing("fusermount3") && is_missing("fusermount") {
+        return MountError::NoHelper { path };
+    }
+    MountError::Io { path, action: "mount on", source }
 }
 
 /// A mounted dump. It is detached when this is dropped.
@@ -58,7 +128,8 @@ pub fn mount(
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = true;
-    let session = Session::new(fs, path, &config).and_then(Session::spawn).map_err(fail)?;
+    let session = Session::new(fs, path, &config).and_then(Session::spawn);
+    let session = session.map_err(|source| explained(path, source))?;
     if let Some(device) = device_of(path) {
         read_further_ahead(&device);
     }

@@ -78,6 +78,14 @@ pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     out(|out| out.write_all(text.as_bytes()))
 }
 
+/// Does the same, with lines broken between words where standard output is a terminal.
+pub(crate) fn wrapped(lines: &str) -> anyhow::Result<()> {
+    match standard_output::terminal_width() {
+        Some(width) => text(&pagehaul_present::wrap(lines, width)),
+        None => text(lines),
+    }
+}
+
 /// Writes JSON, for people to read as well.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     escaped(printable_json, |out| {

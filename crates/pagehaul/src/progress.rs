@@ -50,7 +50,7 @@ impl Display {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             // The template is a constant that is known to be right.
             let style = ProgressStyle::with_template(
-                "{msg:8} [{bar:32}] {bytes} of {total_bytes}  {binary_bytes_per_sec}  ETA {eta}",
+                "{msg:8} [{wide_bar}] {bytes} of {total_bytes}  {binary_bytes_per_sec}  ETA {eta}",
             )
             .map(|style| style.progress_chars("=> "))
             .unwrap_or_else(|_| ProgressStyle::default_bar());

@@ -37,3 +37,9 @@ pub(crate) fn refusal() -> Option<&'static str> {
         None
     }
 }
+
+/// Returns the width of the terminal that standard output is, in characters.
+pub(crate) fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    (size.ws_col > 0).then(|| size.ws_col.into())
+}

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use pagehaul_capture::Report;
 use pagehaul_present::Table;
-use pagehaul_present::number::{bytes, bytes_per_second, count};
+use pagehaul_present::number::{bytes, bytes_per_second, count, counted};
 use pagehaul_present::time::{seconds, utc};
 
 /// Formats the report as text.
@@ -67,14 +67,14 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
     let packed = report.zero_pages + report.raw_pages + report.compressed_pages;
     writeln!(
         out,
-        "prepare {}, scan {} ({} of memory), pack {} ({}), finish {}; {} threads, {} anonymous memory at most",
+        "prepare {}, scan {} ({} of memory), pack {} ({}), finish {}; {}, {} anonymous memory at most",
         seconds(spent.prepare),
         seconds(spent.scan),
         bytes_per_second(report.memory_bytes, spent.scan),
         seconds(spent.pack),
         bytes_per_second(packed * report.found.page_size as u64, spent.pack),
         seconds(spent.finish),
-        report.threads,
+        counted(report.threads as u64, "thread"),
         bytes(peak),
     )?;
     if report.unreadable_pages > 0 {

@@ -35,13 +35,14 @@ fn a_pipe_is_refused_without_waiting_for_a_writer() {
     let setup = Setup::small();
     let pipe = setup.path("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+    std::fs::create_dir(setup.path("mnt")).unwrap();
     for arguments in [
         &["info", "pipe"][..],
         &["verify", "pipe"],
         &["dmesg", "pipe"],
         &["pages", "pipe"],
         &["read", "--phys", "0", "pipe"],
-        &["mount", "pipe", "."],
+        &["mount", "pipe", "mnt"],
         &["convert", "pipe", "out"],
         &["capture", "pipe", "out"],
         &["info", "pipe", "vmcore"],

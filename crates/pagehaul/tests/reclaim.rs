@@ -145,3 +145,12 @@ fn recording_ends_cleanly_on_a_signal() {
     }
     assert!(pagehaul(&["report", file.to_str().unwrap()]).status.success());
 }
+
+#[test]
+fn single_runs_are_not_called_better_or_worse() {
+    let (a, b) = (data("guest-6.1.pht"), data("guest-6.12.pht"));
+    let output = pagehaul(&["compare", a.to_str().unwrap(), b.to_str().unwrap()]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("A single run does not show whether a change is significant"), "{said}");
+    assert!(!said.contains("worse") && !said.contains("better"), "{said}");
+}

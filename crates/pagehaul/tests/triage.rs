@@ -451,3 +451,25 @@ fn a_hundred_thousand_tasks_fit_in_64_mib() {
     let said = limited(&setup, 64 << 10, "vmcore").unwrap();
     assert!(said.contains("Tasks: 100,000 (50,000 S, 50,000 D)"), "{said}");
 }
+
+#[test]
+fn no_word_breaks_at_the_edge_of_a_terminal() {
+    let setup = setup(&inside());
+    let whole = setup.succeeds(&["triage", "vmcore"]);
+    let command = format!("stty cols 80 && exec {BINARY} triage vmcore");
+    let mut script = Command::new("script");
+    script
+        .args(["-qec", &command, "/dev/null"])
+        .current_dir(setup.path("."))
+        .stdin(std::process::Stdio::null());
+    let Ok(output) = script.output() else {
+        eprintln!("not tested: there is no script(1)");
+        return;
+    };
+    let narrow = String::from_utf8(output.stdout).unwrap();
+    assert!(whole.lines().any(|line| line.chars().count() > 80), "{whole}");
+    assert_eq!(narrow.split_whitespace().collect::<Vec<_>>(), whole.split_whitespace().collect::<Vec<_>>());
+    for line in narrow.lines().filter(|line| line.trim().contains(' ')) {
+        assert!(line.chars().count() <= 80, "{line:?}");
+    }
+}

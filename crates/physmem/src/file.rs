@@ -201,6 +201,19 @@ fn open_now(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
+/// Says of a kernel's file that is not there when it is.
+fn explained(path: &Path, error: io::Error) -> io::Error {
+    let when = match path.to_str() {
+        _ if error.kind() != io::ErrorKind::NotFound => return error,
+        Some("/proc/vmcore") => {
+            "it exists only in the capture kernel that runs after a crash (`pagehaul kdump check` says whether one would)"
+        }
+        Some("/proc/kcore") => "it exists in kernels with CONFIG_PROC_KCORE, and containers may hide it",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("no such file: {when}"))
+}
+
 /// Returns why what is not a file cannot be read.
 fn why_not(kind: FileType) -> &'static str {
     if kind.is_dir() {
@@ -220,7 +233,7 @@ impl PlainFile {
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         // A URL that nothing here reads may hold a password.
         let fail = |action| move |source| OpenError::Io { path: shown(path), action, source };
-        let mut file = open_without_waiting(path).map_err(fail("open"))?;
+        let mut file = open_without_waiting(path).map_err(|error| fail("open")(explained(path, error)))?;
         let meta = file.metadata().map_err(fail("examine"))?;
         let kind = meta.file_type();
         let size = if kind.is_file() {

@@ -10,7 +10,9 @@ mod sentence;
 pub mod svg;
 mod table;
 pub mod time;
+mod wrap;
 
 pub use printable::{printable, printable_json, printable_lines};
 pub use sentence::sentence;
 pub use table::{Cell, Table, Tone};
+pub use wrap::wrap;

@@ -55,7 +55,7 @@ pub fn describe(path: &Path) -> Result<Option<CoreInfo>, ProcessError> {
     };
     let bytes = core.read(headers.note.offset, headers.note.file_size.min(MAX_NOTES));
     let bytes = bytes.map_err(|error| damaged(error.to_string()))?;
-    let Some(process) = process_note(&bytes) else { return Ok(None) };
+    let Some(process) = notes::process(&bytes) else { return Ok(None) };
     let text = |range: std::ops::Range<usize>| {
         let bytes = process.desc.get(range).unwrap_or_default();
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
@@ -77,15 +77,6 @@ pub fn describe(path: &Path) -> Result<Option<CoreInfo>, ProcessError> {
         file_bytes: core.size,
         frames: core.frames.as_ref().map_or(0, |frames| frames.len() as u64),
     }))
-}
-
-/// The note that every core of a process has, and no vmcore. /proc/kcore has one, of "vmlinux" with PID 0 (`fs/proc/kcore.c`), and
-/// VMCOREINFO as vmcores have (23c85094fe18, 4.19).
-pub(crate) fn process_note(bytes: &[u8]) -> Option<notes::Note<'_>> {
-    let note = notes::iter(bytes).find(|note| note.name == b"CORE" && note.kind == notes::NT_PRPSINFO)?;
-    let is_kernel = note.desc.get(24..28) == Some(&[0; 4]) && note.desc.get(40..48) == Some(b"vmlinux\0");
-    let is_vmcore = notes::iter(bytes).any(|note| note.name == b"VMCOREINFO");
-    (!is_kernel && !is_vmcore).then_some(note)
 }
 
 #[cfg(test)]
@@ -115,10 +106,10 @@ mod tests {
     #[test]
     fn kcore_is_no_core_of_a_process() {
         let info = note(b"VMCOREINFO", 0, b"OSRELEASE=6.1\n");
-        assert!(process_note(&process(7, b"vmlinux")).is_some());
-        assert!(process_note(&process(0, b"sh")).is_some());
-        assert!(process_note(&process(0, b"vmlinux")).is_none());
-        assert!(process_note(&[process(0, b"vmlinux"), info.clone()].concat()).is_none());
-        assert!(process_note(&info).is_none());
+        assert!(notes::process(&process(7, b"vmlinux")).is_some());
+        assert!(notes::process(&process(0, b"sh")).is_some());
+        assert!(notes::process(&process(0, b"vmlinux")).is_none());
+        assert!(notes::process(&[process(0, b"vmlinux"), info.clone()].concat()).is_none());
+        assert!(notes::process(&info).is_none());
     }
 }

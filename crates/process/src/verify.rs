@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::ProcessError;
 use crate::core_file::{CoreFile, MAX_NOTES};
-use crate::info::{NO_TABLE, process_note};
+use crate::info::NO_TABLE;
 use crate::seekable::Frame;
 
 /// Faults that are listed one by one.
@@ -89,7 +89,7 @@ fn structure(core: &CoreFile) -> Structure {
     };
     let (at, length) = (headers.note.offset, headers.note.file_size);
     let bytes = core.read(at, length.min(MAX_NOTES)).unwrap_or_default();
-    if process_note(&bytes).is_none() {
+    if notes::process(&bytes).is_none() {
         return Structure::Other("it has no note of a process (NT_PRPSINFO)".into());
     }
     if let Some(why) = core.incomplete_because(&headers) {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use pagehaul_elfcore::notes;
 use pagehaul_encryption::{MaybeEncrypted, decrypted};
 use pagehaul_kdump::Flattened;
 use pagehaul_kdump::{KdumpFile, SplitError, SplitSet};
@@ -219,7 +220,10 @@ fn recognize_contents<F: ReadAt + 'static>(
     })?;
     let magic = &magic[..got];
     if magic.starts_with(b"\x7fELF") {
-        return Ok(SourceKind::Elf(open_elf(file)?));
+        let path = file.path().to_owned();
+        let vmcore = open_elf(file)?;
+        refuse_process(&vmcore, path)?;
+        return Ok(SourceKind::Elf(vmcore));
     }
     if magic.starts_with(b"makedumpfile") {
         let file = Flattened::open(file)?;
@@ -241,8 +245,29 @@ fn recognize_contents<F: ReadAt + 'static>(
             "encrypted (age) as text; `age -d` decrypts it".into()
         } else if magic.is_empty() {
             "the file is empty; expected a vmcore or a dump".into()
+        } else if let Some(program) = compressed_by(magic) {
+            format!("compressed by {program}; decompress it first (`{program} -d`)")
         } else {
             "neither an ELF vmcore nor a kdump-compressed or flattened dump starts here".into()
         },
     })
+}
+
+/// Refuses the core of a process: it has addresses of that process, which would pass for physical ones.
+fn refuse_process(vmcore: &dyn PhysMemory, path: PathBuf) -> Result<(), OpenError> {
+    let Some(process) = notes::process(vmcore.notes()) else { return Ok(()) };
+    // `pr_fname` of `struct elf_prpsinfo` on 64-bit machines.
+    let name = process.desc.get(40..56).unwrap_or_default();
+    let name = String::from_utf8_lossy(name.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned();
+    let what = format!(
+        "the core of a process ({name}), not of a machine: gdb opens it, `pagehaul info` and `verify` describe and check it"
+    );
+    Err(OpenError::Unsupported { path, what })
+}
+
+/// Returns the program that compressed a file with these first bytes, by RFC 8878, RFC 1952 and the .xz file format.
+fn compressed_by(magic: &[u8]) -> Option<&'static str> {
+    let known: [(&[u8], _); 3] =
+        [(b"\x28\xb5\x2f\xfd", "zstd"), (b"\x1f\x8b", "gzip"), (b"\xfd7zXZ\0", "xz")];
+    known.into_iter().find(|(start, _)| magic.starts_with(start)).map(|(_, program)| program)
 }

@@ -13,7 +13,7 @@ use pagehaul_process::{
     restart,
 };
 
-use crate::cli::options::{MaxMemory, Overwrite, Reporting, Threads};
+use crate::cli::options::{MaxMemory, Overwrite, Reporting, Threads, pid};
 use crate::printed::print;
 use crate::{run, usage};
 
@@ -31,6 +31,7 @@ use crate::{run, usage};
   pagehaul checkpoint 1234 service.ckpt -- --tcp-established --shell-job")]
 pub(crate) struct CheckpointArguments {
     /// Root of the process tree
+    #[arg(value_parser = pid)]
     pub(crate) pid: Pid,
     /// File to write, or an existing directory to write checkpoint.pagehaul to
     pub(crate) output: PathBuf,

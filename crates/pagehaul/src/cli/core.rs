@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use pagehaul_codec::{Codec, Method, zstd_level};
-use pagehaul_present::number::{bytes, count};
+use pagehaul_present::number::{bytes, counted};
 use pagehaul_present::time::seconds;
 use pagehaul_process::{Kinds, Mode, Options, Pid, Report, Target, core};
 
-use crate::cli::options::{MaxMemory, Overwrite, Reporting, Threads};
+use crate::cli::options::{MaxMemory, Overwrite, Reporting, Threads, pid};
 use crate::printed::print;
 use crate::{exit, run, standard_output, usage};
 
@@ -39,6 +39,7 @@ Examples:
 )]
 pub(crate) struct CoreArguments {
     /// Process ID
+    #[arg(value_parser = pid)]
     pub(crate) pid: Pid,
     /// File to write; `-` writes to standard output
     pub(crate) output: PathBuf,
@@ -142,10 +143,10 @@ fn render(report: &Report, peak: u64) -> String {
         zeros => format!(", {} of zeros", bytes(zeros)),
     };
     let mut out = format!(
-        "process {} ({}): {} threads, {} mapped, {} excluded, {} of pages{zeros}\n",
+        "process {} ({}): {}, {} mapped, {} excluded, {} of pages{zeros}\n",
         report.pid,
         report.name,
-        count(report.threads_saved as u64),
+        counted(report.threads_saved as u64, "thread"),
         bytes(report.mapped_bytes),
         bytes(report.excluded_bytes),
         bytes(report.page_bytes),
@@ -158,7 +159,7 @@ fn render(report: &Report, peak: u64) -> String {
         report.page_bytes as f64 / report.output_bytes.max(1) as f64,
     );
     out += &format!(
-        "pause {:.1} ms ({}), copy {} ({}/s); prepare {}, all {}, finish {}; {} threads, {} anonymous memory at most\n",
+        "pause {:.1} ms ({}), copy {} ({}/s); prepare {}, all {}, finish {}; {}, {} anonymous memory at most\n",
         time.pause * 1e3,
         report.mode,
         seconds(time.copy),
@@ -166,7 +167,7 @@ fn render(report: &Report, peak: u64) -> String {
         seconds(time.prepare),
         seconds(time.pack),
         seconds(time.finish),
-        report.threads,
+        counted(report.threads as u64, "thread"),
         bytes(peak),
     );
     if report.buffer_was_short {

@@ -200,6 +200,7 @@ impl DumpOutput {
         }
         let means = means(self.recipients()?);
         let mut retry = Retry::new(Patience::UPLOAD.first, &means.stop);
+        let mut told = String::new();
         loop {
             let start = Instant::now();
             let ended = self.upload_once(source, url, selection.clone(), means.clone());
@@ -208,8 +209,10 @@ impl DumpOutput {
             if !lost.wait(&mut retry, &means.stop) {
                 return ended;
             }
-            if !self.reporting.is_quiet() {
-                tell!("pagehaul: {lost}; trying again");
+            let why = lost.to_string();
+            if told != why && !self.reporting.is_quiet() {
+                tell!("pagehaul: {why}; trying again for {} s", retry.limit().as_secs());
+                told = why;
             }
             selection.limits.time = selection.limits.time.map(|limit| limit.saturating_sub(start.elapsed()));
         }

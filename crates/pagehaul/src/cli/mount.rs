@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use pagehaul_elfcore::notes;
 use pagehaul_kernel::{AddressSpace, KernelLog};
-use pagehaul_mount::{Absent, CoreFile, Options, mount};
+use pagehaul_mount::{Absent, CoreFile, Options, check_directory, mount};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -66,9 +66,7 @@ const MOUNTED: &str = "mounted on ";
 
 pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
     let Some((directory, dumps)) = arguments.files.split_last() else { bail!("name a dump and a directory") };
-    if !directory.is_dir() {
-        bail!("{} is not a directory to mount on", directory.display());
-    }
+    check_directory(directory)?;
     if arguments.background && !arguments.in_background {
         return in_background(directory);
     }

@@ -72,6 +72,12 @@ impl Dumps {
     }
 }
 
+/// Parses a process ID.
+#[cfg(feature = "process")]
+pub(crate) fn pid(text: &str) -> Result<pagehaul_process::Pid, String> {
+    text.parse().map_err(|_| "expected the number of a process; `pgrep NAME` prints it".into())
+}
+
 /// `--threads`.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Threads {

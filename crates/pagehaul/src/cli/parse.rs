@@ -2,20 +2,29 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
 
 use super::Arguments;
 use crate::{exit, makedumpfile_hints};
 
 /// Parses the command line. Prints help or clap's error, and returns the exit status for it.
 pub(crate) fn parse() -> Result<Arguments, ExitCode> {
-    Arguments::try_parse().map_err(|error| {
+    Arguments::try_parse().map_err(|mut error| {
+        let output = output_hint(&error);
+        if output.is_some() {
+            // "to pass '-o' as a value, use '-- -o'".
+            error.remove(ContextKind::Suggested);
+        }
         // The exit status is the same if it cannot be printed.
         let _ = error.print();
         if let Some((option, instead)) = makedumpfile_hint(&error) {
             tell!("");
             tell!("The equivalent of makedumpfile's {option}: {instead}.");
+        }
+        if let Some(output) = output {
+            tell!("");
+            tell!("{output}.");
         }
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
     })
@@ -30,6 +39,27 @@ fn makedumpfile_hint(error: &clap::Error) -> Option<(&str, &'static str)> {
     let instead = makedumpfile_hints::instead_of(option)?;
     // clap reports a `-c` without a codec by its long name.
     Some((if option.starts_with("--compress") { "-c" } else { option }, instead))
+}
+
+/// Returns where the output of a command goes that has no `-o`.
+fn output_hint(error: &clap::Error) -> Option<&'static str> {
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
+    if error.kind() != ErrorKind::UnknownArgument || !["-o", "--output"].contains(&option.as_str()) {
+        return None;
+    }
+    let program = Arguments::command();
+    let command = std::env::args().skip(1).find_map(|word| program.find_subcommand(word).cloned())?;
+    let takes_output = command.get_arguments().any(|argument| {
+        argument.get_value_names().unwrap_or_default().last().is_some_and(|name| *name == "OUTPUT")
+    });
+    let takes_html = command.get_arguments().any(|argument| argument.get_id() == "html");
+    Some(if takes_output {
+        "The output is the last argument, without an option"
+    } else if takes_html {
+        "This command prints to standard output (> FILE); --html FILE writes a web page"
+    } else {
+        "This command prints to standard output (> FILE)"
+    })
 }
 
 /// Whether an option was given without its value.

@@ -326,7 +326,7 @@ fn show(
         }
         text
     };
-    printed::text(&printable(&text))
+    printed::wrapped(&printable(&text))
 }
 
 fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Arguments of the captures made in the capture kernel.
 const CAPTURES: [&str; 2] = ["-d 31 -c zstd", "-d 16 -c lzo -f flattened"];
@@ -177,9 +177,23 @@ pub fn show(kernel: &str, pagehaul: Option<PathBuf>) -> Result<()> {
     println!("\n== next");
     println!("the same report as a web page: {}", page.display());
     for arguments in ["pages", "dmesg", "triage --section tasks"] {
-        println!("  {} {arguments} {}", pagehaul.display(), dump.path.display());
+        let line = format!("{} {arguments} {}", quoted(&pagehaul.canonicalize()?), quoted(&dump.path));
+        // It is printed only if it works as printed.
+        let ended =
+            Command::new("sh").args(["-c", &line]).stdout(Stdio::null()).status().context("running sh")?;
+        if !ended.success() {
+            bail!("{line} failed");
+        }
+        println!("  {line}");
     }
     Ok(())
+}
+
+/// Quotes a path for a shell, if it has to be.
+fn quoted(path: &Path) -> String {
+    let path = path.display().to_string();
+    let is_plain = path.chars().all(|c| c.is_ascii_alphanumeric() || "/._+-".contains(c));
+    if is_plain { path } else { format!("'{}'", path.replace('\'', "'\\''")) }
 }
 
 /// Runs pagehaul, which prints to this process's standard output.

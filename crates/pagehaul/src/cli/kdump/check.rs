@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pagehaul_kdump_setup::{Chain, Expected, Facts, Finding, Proof, Severity, State, Target, examine};
-use pagehaul_present::number::{bytes, parse_bytes};
+use pagehaul_present::number::{bytes, counted, parse_bytes};
 use serde::Serialize;
 
 use crate::cli::options::{CaptureCpus, Json, RootDirectory};
@@ -89,10 +89,14 @@ impl<'a> Report<'a> {
 
 fn text(facts: &Facts, chain: &Chain, verbose: bool) -> String {
     let mut out = format!(
-        "Linux {}, {}, {} CPUs, {}\n{} reserved, {}\n",
+        "Linux {}, {}, {}, {}\n{} reserved, {}\n",
         facts.release,
         bytes(facts.memory),
-        facts.cpus,
+        match facts.cpus {
+            // No /sys, as in a container or below --root.
+            0 => "an unknown number of CPUs".to_owned(),
+            cpus => counted(cpus.into(), "CPU"),
+        },
         facts.stack().map_or("no kdump", |stack| stack.name()),
         facts.reserved.map_or_else(|| "nothing".to_owned(), bytes),
         if facts.loaded { "a capture kernel is loaded" } else { "no capture kernel is loaded" },

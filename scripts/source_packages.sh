@@ -1,0 +1,57 @@
+#!/bin/sh
+# Makes source packages of HEAD in a directory: Debian's (.dsc), the .spec file for rpmbuild, and a PKGBUILD, next to the tarballs that
+# they build from. Needs dpkg-dev and debhelper.
+# Usage: scripts/source_packages.sh DIRECTORY
+set -eu
+cd "$(dirname "$0")/.."
+umask 022
+export LC_ALL=C TZ=UTC
+mkdir -p "$1"
+out=$(realpath "$1")
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 1' INT TERM HUP
+scripts/source.sh "$out"
+sed "s/@VERSION@/$version/" packaging/source/rpm.spec >"$out/pagehaul.spec"
+sum() {
+    sha256sum "$1" | cut -d ' ' -f 1
+}
+sed "s/@VERSION@/$version/; s/@SOURCE_SHA256@/$(sum "$out/pagehaul-$version.tar.xz")/
+    s/@VENDOR_SHA256@/$(sum "$out/pagehaul-$version-vendor.tar.xz")/" packaging/source/PKGBUILD >"$out/PKGBUILD"
+
+# Debian's, with the crates as a component of the source.
+cp "$out/pagehaul-$version.tar.xz" "$scratch/pagehaul_$version.orig.tar.xz"
+cp "$out/pagehaul-$version-vendor.tar.xz" "$scratch/pagehaul_$version.orig-vendor.tar.xz"
+tar -xf "$out/pagehaul-$version.tar.xz" -C "$scratch"
+tree=$scratch/pagehaul-$version
+mkdir "$tree/vendor"
+tar -xf "$out/pagehaul-$version-vendor.tar.xz" -C "$tree/vendor"
+cp -r packaging/source/debian "$tree/debian"
+for script in preinst postinst postrm; do
+    # debhelper adds its own parts.
+    sed '$a\\n#DEBHELPER#' packaging/kdump/debian/$script >"$tree/debian/pagehaul-kdump.$script"
+done
+sed '$a\\n#DEBHELPER#' packaging/debian/postrm >"$tree/debian/pagehaul.postrm"
+cat >"$tree/debian/changelog" <<END
+pagehaul ($version-1) unstable; urgency=medium
+
+  * $version: see CHANGELOG.md.
+
+ -- The pagehaul developers <pagehaul@localhost>  $(date -R -d "@$SOURCE_DATE_EPOCH")
+END
+# The licences of all crates, in the words of their manifests.
+{
+    cat packaging/copyright
+    printf '\nFiles: vendor/*\nCopyright: the authors of the crates\nLicense: see-crates\n'
+    printf ' Each crate has its licence texts in its directory. By its manifest:\n .\n'
+    cargo metadata --locked --format-version 1 | python3 -c '
+import json, sys
+for package in sorted(json.load(sys.stdin)["packages"], key=lambda of: of["name"]):
+    if package["source"]:
+        print(" ", package["name"], package["version"] + ":", package["license"] or "see its directory")'
+} >"$tree/debian/copyright"
+(cd "$scratch" && dpkg-source -q -b "pagehaul-$version" && mv ./*.dsc ./*.orig*.tar.xz ./*.debian.tar.xz "$out/")
+ls "$out"
