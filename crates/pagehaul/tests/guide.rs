@@ -9,6 +9,8 @@
 
 #[path = "common/guide.rs"]
 mod guide;
+#[path = "common/image.rs"]
+mod image;
 #[path = "../../remote/tests/server/mod.rs"]
 mod server;
 #[path = "common/setup.rs"]
@@ -57,6 +59,9 @@ fn prepare(chapter: &str) -> Setup {
         let public = key.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap();
         std::fs::write(setup.path("recipients"), format!("# the analysts\n{public}\n")).unwrap();
         std::fs::write(setup.path("analyst.key"), &key).unwrap();
+    }
+    if chapter == "images" {
+        image::write(&setup.image, &setup.path("memory"), &setup.path("memory.lime"));
     }
     if ["memory", "reading", "remote", "triage"].contains(&chapter) {
         setup.succeeds(&["capture", "-q", "vmcore", "dump"]);

@@ -44,7 +44,7 @@ pub(crate) struct FactsArguments {
 pub(crate) fn run(arguments: &FactsArguments) -> anyhow::Result<ExitCode> {
     if arguments.for_capture {
         limit_process();
-        let outcome = match arguments.dumps.open().and_then(|source| text(&source)) {
+        let outcome = match arguments.dumps.open_quietly().and_then(|source| text(&source)) {
             Ok(text) => Outcome::Report(text),
             Err(error) => Outcome::Error(sentence(error.chain())),
         };
@@ -59,7 +59,11 @@ pub(crate) fn run(arguments: &FactsArguments) -> anyhow::Result<ExitCode> {
         // A program that the log does not name is not known.
         Some(facts) => (facts, Vec::new()),
         None => {
-            let source = Source::open_all(&arguments.dumps.dumps, MapPolicy::default())?;
+            let (layout, dumps) = (&arguments.dumps.layout, &arguments.dumps.dumps);
+            let source = match redaction {
+                None => layout.open(dumps),
+                Some(_) => layout.open_quietly(dumps, MapPolicy::default()),
+            }?;
             let names = redaction.as_ref().map(|_| task_names(source.memory()));
             let facts = read(&source);
             // They do not have the name of the dump, which may be that of a machine.
