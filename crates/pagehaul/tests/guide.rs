@@ -62,6 +62,9 @@ fn prepare(chapter: &str) -> Setup {
     }
     if chapter == "images" {
         image::write(&setup.image, &setup.path("memory"), &setup.path("memory.lime"));
+        let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("../facts/tests/data/null.6.12.log");
+        let log = std::fs::read_to_string(log).unwrap();
+        std::fs::write(setup.path("dmesg-ramoops-0"), format!("Panic#1 Part1\n{log}")).unwrap();
     }
     if ["memory", "reading", "remote", "triage"].contains(&chapter) {
         setup.succeeds(&["capture", "-q", "vmcore", "dump"]);

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
+use pagehaul_facts::Facts;
 use pagehaul_inspect::{
     Detail, Machine, Report, StackTrace, Task, TaskStack, Timers, detail, difference, per_cpu_free,
 };
@@ -20,9 +21,9 @@ use pagehaul_vmcore::Source;
 use serde::Serialize;
 
 use self::owners::Owners;
-use crate::cli::completeness;
 use crate::cli::options::{Identity, ImageLayout, Json, Verbose};
 use crate::cli::redact::{Redact, Redaction};
+use crate::cli::{completeness, pstore};
 use crate::crash_report::{CrashReport, Outcome, PerCpuFree, limit_process};
 #[cfg(feature = "html")]
 use crate::files;
@@ -36,7 +37,8 @@ const LIVE: &str = "/proc/kcore";
 ///
 /// Needs no debug symbols: names, types and unwind tables are in the kernel's memory, at every dump level. Every line rests
 /// on the dump; a frame that was searched on the stack instead of unwound has a `?`. --json holds all tasks, stacks and
-/// timers only with --tasks, --stacks and --section timers, and one task alone with --pid. 
+/// timers only with --tasks, --stacks and --section timers, and one task alone with --pid. Of the records that a crash left in pstore
+/// it shows what the log tells, with --json the facts.
 ///
 /// Exit status: 0, the report was printed; 1, the dump cannot be read or has no symbols; 2, the command line is wrong; 3, the dump is
 /// incomplete, and what is there was reported.
@@ -52,6 +54,7 @@ const LIVE: &str = "/proc/kcore";
   pagehaul triage dump --html report.html
   pagehaul triage s3://crashes/host7/dump.flat
   pagehaul triage --live
+  pagehaul triage /sys/fs/pstore/dmesg-ramoops-*
   pagehaul triage diff before after
   pagehaul triage dump --json"
 )]
@@ -220,6 +223,12 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     let confined = confined.writing(&arguments.html);
     sandbox::enter(confined)?;
     let asked = arguments.section.contains(&Section::Memory);
+    if !arguments.live
+        && let Some(facts) = pstore::facts(dumps)?
+    {
+        show_pstore(arguments, facts, redaction.as_ref())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let open = || match redaction {
         None => arguments.layout.open(dumps),
         Some(_) => arguments.layout.open_quietly(dumps, MapPolicy::default()),
@@ -334,6 +343,32 @@ fn show(
         text
     };
     printed::text(&printable(&text))
+}
+
+/// Shows what the end of the log tells.
+fn show_pstore(
+    arguments: &TriageArguments,
+    mut facts: Facts,
+    redaction: Option<&Redaction>,
+) -> anyhow::Result<()> {
+    #[cfg(feature = "html")]
+    let html = arguments.html.is_some();
+    #[cfg(not(feature = "html"))]
+    let html = false;
+    if html || arguments.pid.is_some() || arguments.tasks || arguments.stacks {
+        anyhow::bail!(
+            "pstore has only the end of the log: neither tasks nor stacks, and no web page is made of it"
+        );
+    }
+    let path = arguments.dumps.first().map(|path| path.display().to_string()).unwrap_or_default();
+    let name = match redaction {
+        Some(redaction) => {
+            redaction.facts(&mut facts, &[]);
+            redaction.name("path", &path)
+        }
+        None => path,
+    };
+    arguments.json.print(&facts, |facts| pstore::text(facts, &name))
 }
 
 fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {
