@@ -5,7 +5,7 @@ use std::fmt;
 use pagehaul_elfcore::notes;
 use pagehaul_physmem::PhysMemory;
 
-use crate::candidate::{Candidate, candidates};
+use crate::candidate::{Candidate, Candidates, candidates};
 use crate::cpu_notes;
 use crate::proof::{Contradiction, Proof, prove};
 
@@ -32,8 +32,10 @@ pub struct KernelInMemory {
 pub struct NoKernel {
     /// Bytes of memory.
     pub searched: u64,
-    /// Different texts that look like VMCOREINFO.
+    /// Different texts that look like VMCOREINFO and were judged.
     pub candidates: usize,
+    /// Whether there were more.
+    pub more: bool,
     /// What contradicts the one that came nearest, with its address.
     pub nearest: Option<(u64, Contradiction)>,
 }
@@ -49,7 +51,8 @@ impl fmt::Display for NoKernel {
             ),
             Some((at, why)) => write!(
                 out,
-                "of {} that memory has, no VMCOREINFO fits; the nearest is at {at:#x}, but {why}",
+                "of {}{} that memory has, no VMCOREINFO fits; the nearest is at {at:#x}, but {why}",
+                if self.more { "more than " } else { "" },
                 self.candidates
             ),
         }
@@ -59,13 +62,13 @@ impl fmt::Display for NoKernel {
 /// Finds the kernels in memory: first the one to read, then the others. That is the one that crashed, of several the one that crashed
 /// last; without any, the one that the CPUs run.
 pub fn find(memory: &dyn PhysMemory, threads: usize) -> Result<Vec<KernelInMemory>, NoKernel> {
-    let candidates = candidates(memory, threads).found;
-    let count = candidates.len();
+    let Candidates { found, more } = candidates(memory, threads);
+    let count = found.len();
     let roots = cpu_notes::page_tables(memory.notes());
     let mut searches = 0;
     let mut nearest: Option<(u64, Contradiction)> = None;
     let mut proven: Vec<(Proof, Candidate)> = Vec::new();
-    for candidate in candidates {
+    for candidate in found {
         // It costs one read for each 2 MiB.
         let needs_search =
             candidate.info.get("SYMBOL(phys_base)").is_some() && candidate.info.number("phys_base").is_none();
@@ -89,7 +92,7 @@ pub fn find(memory: &dyn PhysMemory, threads: usize) -> Result<Vec<KernelInMemor
         std::cmp::Reverse((crash_time.is_some(), crash_time, runs, candidate.text.len()))
     });
     if kernels.is_empty() {
-        return Err(NoKernel { searched: memory.held_bytes(), candidates: count, nearest });
+        return Err(NoKernel { searched: memory.held_bytes(), candidates: count, more, nearest });
     }
     let described = |(proof, candidate): (Proof, Candidate)| KernelInMemory {
         at: candidate.at,

@@ -87,5 +87,5 @@ fn memory_full_of_copies_takes_bounded_work() {
     let file = tempfile::NamedTempFile::new().unwrap();
     memory.write_lime(&image, file.path());
     let why = open(file.path(), None, MapPolicy::default()).map(|_| ()).unwrap_err().to_string();
-    assert!(why.contains("of 256 that memory has, no VMCOREINFO fits"), "{why}");
+    assert!(why.contains("of more than 256 that memory has, no VMCOREINFO fits"), "{why}");
 }
