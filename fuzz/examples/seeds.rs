@@ -29,6 +29,11 @@ fn main() -> std::io::Result<()> {
         save("convert", name, &[&[0], &elf[..]].concat())?;
     }
     save("notes", "notes", image.notes())?;
+    let text = image.vmcoreinfo().as_bytes();
+    let range = [&0x4c69_4d45_u32.to_le_bytes()[..], &1_u32.to_le_bytes(), &0x1000_u64.to_le_bytes()].concat();
+    let last = (0x1000 + text.len() as u64 - 1).to_le_bytes();
+    save("image", "lime", &[&[11][..], &range, &last, &[0; 8], text].concat())?;
+    save("image", "changed", &[11, 60, 0, b'1', b'2', b'3', b'4', b'5', b'6'])?;
     for version in [1, 3, 6] {
         let bytes = image.kdump().version(version).only(0x4000..0x4008).mixed().bytes();
         save("kdump", &format!("v{version}"), &bytes)?;

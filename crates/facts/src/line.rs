@@ -35,7 +35,7 @@ pub fn lines_of_text(text: &str) -> Vec<Line<'_>> {
     text.lines().map(line_of_text).collect()
 }
 
-fn line_of_text(line: &str) -> Line<'_> {
+pub(crate) fn line_of_text(line: &str) -> Line<'_> {
     let mut text = line.trim_end();
     if let Some((level, rest)) = text.strip_prefix('<').and_then(|rest| rest.split_once('>'))
         && level.bytes().all(|byte| byte.is_ascii_digit())

@@ -135,7 +135,7 @@ fn extract(
         }
         return Ok(row);
     }
-    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
+    let source = pagehaul_images::open_all(&arguments.dumps, None, MapPolicy::default())?;
     let facts = Facts::read(source.memory(), EXTRACTOR.to_owned());
     let file = file(&source, row.size_bytes);
     let quality = Quality::of(&facts, &file);
@@ -317,6 +317,7 @@ fn file(source: &Source, size_bytes: Option<u64>) -> DumpFile {
         SourceKind::Kdump(_) => "kdump",
         SourceKind::Flattened(_) => "flattened",
         SourceKind::Split(_) => "split",
+        SourceKind::Image(_) => "image",
         SourceKind::Simulated(_) => "simulated",
     };
     DumpFile {

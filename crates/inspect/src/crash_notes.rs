@@ -19,6 +19,12 @@ pub(crate) fn until_crash(machine: &Machine<'_>) -> Result<Vec<u64>, Fault> {
     Ok(cpus)
 }
 
+/// Returns `struct elf_prstatus` of each CPU that saved its registers in memory, by CPU number: what the notes of `/proc/vmcore` have.
+pub fn saved_registers(machine: &Machine<'_>) -> Vec<Vec<u8>> {
+    let possible = machine.cpu_mask("__cpu_possible_mask").unwrap_or_default();
+    possible.into_iter().filter_map(|cpu| saved_status(machine, cpu)).collect()
+}
+
 /// The PRSTATUS note that the CPU itself left in memory (`crash_notes`): the notes of the file lack CPUs that are
 /// offline, and so their numbers.
 pub(crate) fn saved_status(machine: &Machine<'_>, cpu: u64) -> Option<Vec<u8>> {

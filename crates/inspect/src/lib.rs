@@ -38,6 +38,7 @@ mod workers;
 pub use block::{Request, Suspended, requests, suspended};
 pub use cause::cause;
 pub use cpus::{Cpu, cpus};
+pub use crash_notes::saved_registers;
 pub use death::{Death, LogLine, death};
 pub use detail::{Detail, OpenFile, detail};
 pub use difference::{Change, Difference, Sides, difference};

@@ -8,8 +8,8 @@ use pagehaul_physmem::{PageState, ReadError};
 pub enum KernelError {
     /// The notes hold no VMCOREINFO.
     #[error(
-        "the source's notes hold no VMCOREINFO, so its kernel is unknown: for a dump made by QEMU, give the guest \
-         `-device vmcoreinfo`; otherwise capture at level 0 or 1"
+        "the source has no VMCOREINFO, in its notes or found in its memory, so its kernel is unknown: for a dump made by QEMU, give \
+         the guest `-device vmcoreinfo`; otherwise capture at level 0 or 1"
     )]
     NoVmcoreInfo,
     /// VMCOREINFO lacks a key, contradicts itself, or is of a machine without support.

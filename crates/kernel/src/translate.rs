@@ -31,6 +31,11 @@ impl Translator {
         Ok(Self { arch, tables: layout.tables(), layout })
     }
 
+    /// Physical address of the top page table.
+    pub fn root(&self) -> u64 {
+        self.tables.root
+    }
+
     /// Levels of page tables: 2 to 5.
     pub fn levels(&self) -> u8 {
         self.tables.levels
@@ -39,9 +44,14 @@ impl Translator {
     /// Where the kernel's virtual address `vaddr` lies. The image itself is one piece of physical memory and needs no
     /// page table, which helps where these were destroyed.
     pub fn translate(&self, view: &mut dyn View, vaddr: u64) -> Result<Extent, TranslateError> {
-        if let Some(extent) = self.layout.in_image(vaddr) {
-            return Ok(extent);
+        match self.layout.in_image(vaddr) {
+            Some(extent) => Ok(extent),
+            None => self.translate_by_tables(view, vaddr),
         }
+    }
+
+    /// As [`translate`](Self::translate), and looks up the image in page tables, too.
+    pub fn translate_by_tables(&self, view: &mut dyn View, vaddr: u64) -> Result<Extent, TranslateError> {
         match self.walk(view, vaddr)? {
             Step::Leaf(extent) => Ok(extent),
             Step::Table(table) => {

@@ -4,10 +4,10 @@
 //! or never end, the capture continues without it. For `--triage` it also returns which pages the report is made of. They are
 //! written first, so that an incomplete dump still explains the crash.
 
+use std::ffi::OsString;
 use std::fs;
 use std::ops::Range;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -48,33 +48,30 @@ pub(crate) enum Outcome<T> {
     Error(String),
 }
 
-/// Makes the report of `source` within `budget`.
-pub(crate) fn report(source: &Path, budget: Duration) -> anyhow::Result<CrashReport> {
+/// Makes the report of `source`, the arguments that name it, within `budget`.
+pub(crate) fn report(source: &[OsString], budget: Duration) -> anyhow::Result<CrashReport> {
     let report: CrashReport = make(&["triage"], source, budget)?;
     Ok(CrashReport { pages: ascending(report.pages), ..report })
 }
 
 /// Makes the facts of `source` within `budget`, as JSON.
-pub(crate) fn facts(source: &Path, budget: Duration) -> anyhow::Result<String> {
+pub(crate) fn facts(source: &[OsString], budget: Duration) -> anyhow::Result<String> {
     make(&["facts"], source, budget)
 }
 
 /// Finds the free pages on per-CPU lists of `source` within `budget`.
-pub(crate) fn per_cpu_free(source: &Path, budget: Duration) -> anyhow::Result<PerCpuFree> {
+pub(crate) fn per_cpu_free(source: &[OsString], budget: Duration) -> anyhow::Result<PerCpuFree> {
     let free: PerCpuFree = make(&["triage", "--per-cpu-lists"], source, budget)?;
     Ok(PerCpuFree { pages: ascending(free.pages), ..free })
 }
 
-fn make<T: DeserializeOwned>(command: &[&str], source: &Path, budget: Duration) -> anyhow::Result<T> {
+fn make<T: DeserializeOwned>(command: &[&str], source: &[OsString], budget: Duration) -> anyhow::Result<T> {
     if budget.is_zero() {
         bail!("its time budget is 0");
     }
     let program =
         std::env::current_exe().context("cannot find the program that makes it (/proc/self/exe)")?;
-    run(
-        Command::new(program).arg0("pagehaul").args(command).arg("--for-capture").arg("--").arg(source),
-        budget,
-    )
+    run(Command::new(program).arg0("pagehaul").args(command).arg("--for-capture").args(source), budget)
 }
 
 fn run<T: DeserializeOwned>(command: &mut Command, budget: Duration) -> anyhow::Result<T> {
@@ -130,7 +127,7 @@ mod tests {
 
     #[test]
     fn no_budget_starts_no_process() {
-        let refused = report(Path::new("/nonexistent"), Duration::ZERO).unwrap_err();
+        let refused = report(&["/nonexistent".into()], Duration::ZERO).unwrap_err();
         assert_eq!(refused.to_string(), "its time budget is 0");
     }
 

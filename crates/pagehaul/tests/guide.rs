@@ -9,6 +9,8 @@
 
 #[path = "common/guide.rs"]
 mod guide;
+#[path = "common/image.rs"]
+mod image;
 #[path = "../../remote/tests/server/mod.rs"]
 mod server;
 #[path = "common/setup.rs"]
@@ -57,6 +59,12 @@ fn prepare(chapter: &str) -> Setup {
         let public = key.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap();
         std::fs::write(setup.path("recipients"), format!("# the analysts\n{public}\n")).unwrap();
         std::fs::write(setup.path("analyst.key"), &key).unwrap();
+    }
+    if chapter == "images" {
+        image::write(&setup.image, &setup.path("memory"), &setup.path("memory.lime"));
+        let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("../facts/tests/data/null.6.12.log");
+        let log = std::fs::read_to_string(log).unwrap();
+        std::fs::write(setup.path("dmesg-ramoops-0"), format!("Panic#1 Part1\n{log}")).unwrap();
     }
     if ["memory", "reading", "remote", "triage"].contains(&chapter) {
         setup.succeeds(&["capture", "-q", "vmcore", "dump"]);

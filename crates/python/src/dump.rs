@@ -98,7 +98,7 @@ impl Dump {
         self.shared.close(py);
     }
 
-    /// The format: "elf", "kdump", "flattened" or "split".
+    /// The format: "elf", "kdump", "flattened", "split" or "image".
     #[getter]
     fn format(&self) -> PyResult<&'static str> {
         Ok(match self.opened()?.source.kind() {
@@ -106,6 +106,7 @@ impl Dump {
             SourceKind::Kdump(_) => "kdump",
             SourceKind::Flattened(_) => "flattened",
             SourceKind::Split(_) => "split",
+            SourceKind::Image(_) => "image",
             SourceKind::Simulated(_) => "simulated",
         })
     }

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pagehaul_images::ImageError;
 use pagehaul_physmem::MapPolicy;
 use pagehaul_physmem::file::shown;
-use pagehaul_vmcore::{Source, SourceError};
 use pyo3::Python;
 
 use crate::errors::ReadFailure;
@@ -27,9 +27,9 @@ struct Open {
 }
 
 impl Shared {
-    pub(crate) fn open(paths: &[PathBuf], cache_bytes: usize) -> Result<Self, SourceError> {
-        pagehaul_encryption::hold(None, paths)?;
-        let source = Source::open_all(paths, MapPolicy::default())?;
+    pub(crate) fn open(paths: &[PathBuf], cache_bytes: usize) -> Result<Self, ImageError> {
+        pagehaul_encryption::hold(None, paths).map_err(pagehaul_vmcore::SourceError::from)?;
+        let source = pagehaul_images::open_all(paths, None, MapPolicy::default())?;
         let paths = source.paths().to_vec();
         let open = Open { opened: Arc::new(Opened::new(source)), idle: Vec::new() };
         Ok(Self { paths, cache_bytes, open: Mutex::new(Some(open)) })

@@ -1,7 +1,6 @@
 //! ELF vmcores: `/proc/vmcore` in a capture kernel, saved copies of it, QEMU's `dump-guest-memory`, and `/proc/kcore` of
 //! a running one.
 
-use std::io;
 use std::ops::Range;
 use std::path::Path;
 
@@ -12,8 +11,9 @@ use pagehaul_machine::{KernelMapping, PageSize, PhysAddr, Platform, VirtAddr, Vm
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{
     MapPolicy, MappedFile, OpenError, PAGE_SIZE, PageState, PhysMemory, Piece, RangeMap, ReadError, View,
-    Window,
 };
+
+use crate::file_memory::FileMemory;
 
 /// `e_flags` in an ELF64 header.
 const ELF_FLAGS: Range<u64> = 48..52;
@@ -38,9 +38,8 @@ const TOLD: usize = 8;
 
 /// An ELF vmcore, of either class and byte order.
 pub struct ElfVmcore {
-    file: MappedFile,
+    memory: FileMemory,
     flattened: bool,
-    ranges: RangeMap,
     notes: Vec<u8>,
     platform: Platform,
     faults: Vec<String>,
@@ -151,9 +150,8 @@ impl ElfVmcore {
         complete_shared_pages(&mut pieces, mapped.file().size());
         let ranges = RangeMap::new(pieces);
         Ok(Self {
-            file: mapped,
+            memory: FileMemory::new(mapped, ranges),
             flattened: false,
-            ranges,
             notes,
             platform,
             faults,
@@ -165,7 +163,7 @@ impl ElfVmcore {
 
     /// The file.
     pub fn path(&self) -> &Path {
-        self.file.file().path()
+        self.memory.file().path()
     }
 
     /// Whether it is in a flattened stream.
@@ -181,48 +179,30 @@ impl ElfVmcore {
 
     /// Bytes of segments that lie past the end of the file: not 0 if the file is truncated.
     pub(crate) fn missing_bytes(&self) -> u64 {
-        let size = self.file.file().size();
-        let stored = self.ranges.pieces().iter().filter(|piece| piece.stored > 0);
-        stored.map(|piece| (piece.offset + piece.stored).saturating_sub(size).min(piece.stored)).sum()
+        self.memory.missing_bytes()
     }
 }
 
 impl PhysMemory for ElfVmcore {
     fn ranges(&self) -> &RangeMap {
-        &self.ranges
+        self.memory.ranges()
     }
 
     fn mark_stored(&self, from: PhysAddr, bits: &mut [u64]) -> Result<(), ReadError> {
-        self.ranges.mark_pages(from.pfn(PageSize::KIB_4), PageSize::KIB_4, true, bits);
+        self.memory.mark_stored(from, bits);
         Ok(())
     }
 
     fn held_bytes(&self) -> u64 {
-        let stored: u64 = self.ranges.pieces().iter().map(|piece| piece.stored).sum();
-        stored.min(self.file.file().size())
+        self.memory.held_bytes()
     }
 
     fn known_state(&self, paddr: u64) -> (Option<PageState>, u64) {
-        let Some(piece) = self.ranges.find(paddr) else { return (None, self.ranges.next_start(paddr)) };
-        if piece.stored == 0 {
-            return (Some(PageState::Excluded), piece.end);
-        }
-        let file = self.file.file();
-        let offset = piece.offset + (paddr - piece.start);
-        let place = |offset: u64| piece.start.saturating_add(offset - piece.offset).min(piece.end);
-        if offset >= file.size() {
-            return (Some(PageState::Missing), piece.end);
-        }
-        let data = file.next_data(offset);
-        match data.start > offset {
-            true => (Some(PageState::Present), place(data.start)),
-            false => (None, place(data.end)),
-        }
+        self.memory.known_state(paddr)
     }
 
     fn view(&self) -> Box<dyn View + '_> {
-        let nowhere = Piece { start: 0, end: 0, stored: 0, offset: 0 };
-        Box::new(ElfView { vmcore: self, window: self.file.window(), piece: nowhere, seen_faults: 0 })
+        self.memory.view()
     }
 
     fn notes(&self) -> &[u8] {
@@ -246,7 +226,7 @@ impl PhysMemory for ElfVmcore {
     }
 
     fn files(&self) -> Vec<(u64, u64)> {
-        vec![self.file.file().identity()]
+        vec![self.memory.identity()]
     }
 
     fn kernel_mapping(&self) -> Option<KernelMapping> {
@@ -255,69 +235,6 @@ impl PhysMemory for ElfVmcore {
 
     fn direct_map(&self) -> Option<u64> {
         self.direct_map
-    }
-}
-
-struct ElfView<'a> {
-    vmcore: &'a ElfVmcore,
-    window: Window<'a>,
-    /// The last piece: the next address is nearly always in it.
-    piece: Piece,
-    seen_faults: u64,
-}
-
-impl View for ElfView<'_> {
-    fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
-        if !(self.piece.start..self.piece.end).contains(&paddr) {
-            self.piece = *self.vmcore.ranges.find(paddr).ok_or(ReadError::NotPresent { paddr })?;
-        }
-        if self.piece.stored == 0 {
-            return Err(ReadError::NotInDump { paddr });
-        }
-        let offset = self.piece.offset + (paddr - self.piece.start);
-        let most = (self.piece.end - paddr).min(len as u64) as usize;
-        let file = self.vmcore.file.file();
-        match self.window.bytes(offset, most) {
-            Ok([]) => Err(ReadError::Missing {
-                paddr,
-                reason: format!(
-                    "it should be at offset {offset:#x}, but the file ends at {:#x}",
-                    file.size()
-                ),
-            }),
-            Ok(bytes) => Ok(bytes),
-            Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(ReadError::Missing { paddr, reason: source.to_string() })
-            }
-            Err(source) => Err(ReadError::Io { path: file.path().to_owned(), offset, source }),
-        }
-    }
-
-    fn is_remote(&self) -> bool {
-        self.vmcore.file.file().is_remote()
-    }
-
-    fn will_need(&mut self, ranges: &[Range<u64>]) {
-        if !self.is_remote() {
-            return;
-        }
-        let in_file = |range: &Range<u64>| {
-            let piece = self.vmcore.ranges.find(range.start)?;
-            let start = range.start - piece.start;
-            let end = (range.end.max(range.start) - piece.start).min(piece.stored);
-            (start < end).then(|| piece.offset + start..piece.offset + end)
-        };
-        self.vmcore.file.file().will_need(&ranges.iter().filter_map(in_file).collect::<Vec<_>>());
-    }
-
-    fn end_of_hole(&self, paddr: u64) -> u64 {
-        let ranges = &self.vmcore.ranges;
-        ranges.find(paddr).map_or_else(|| ranges.next_start(paddr), |excluded| excluded.end)
-    }
-
-    fn take_fault(&mut self) -> bool {
-        let faults = self.window.faults();
-        std::mem::replace(&mut self.seen_faults, faults) != faults
     }
 }
 

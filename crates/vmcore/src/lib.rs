@@ -2,9 +2,14 @@
 //! verifies it.
 
 mod elf;
+mod file_memory;
+mod image;
+pub mod search;
 mod source;
+mod supplied;
 pub mod sweep;
 pub mod verify;
 
 pub use elf::ElfVmcore;
+pub use image::{ImageFormat, Layout, LayoutError, MemoryImage};
 pub use source::{Source, SourceError, SourceKind, open_file};

@@ -7,9 +7,11 @@ use pagehaul_encryption::{MaybeEncrypted, decrypted};
 use pagehaul_kdump::Flattened;
 use pagehaul_kdump::{KdumpFile, SplitError, SplitSet};
 use pagehaul_physmem::file::{PlainFile, ReadAt, is_url, shown};
-use pagehaul_physmem::{MapPolicy, OpenError, PhysMemory};
+use pagehaul_physmem::{MapPolicy, MappedFile, OpenError, PhysMemory};
 
 use crate::ElfVmcore;
+use crate::image::{LIME_MAGIC, Layout, MemoryImage};
+use crate::supplied::Supplied;
 
 /// The kind of a source.
 pub enum SourceKind {
@@ -21,6 +23,8 @@ pub enum SourceKind {
     Flattened(KdumpFile),
     /// The parts of a split dump.
     Split(SplitSet),
+    /// An image of memory without notes: raw, or by LiME.
+    Image(MemoryImage),
     /// Memory that is in no file: a simulated machine.
     Simulated(Box<dyn PhysMemory>),
 }
@@ -30,7 +34,8 @@ pub struct Source {
     /// The path of the first, as messages show it.
     shown: PathBuf,
     paths: Vec<PathBuf>,
-    kind: SourceKind,
+    memory: Supplied,
+    remarks: Vec<String>,
     is_encrypted: bool,
 }
 
@@ -54,9 +59,15 @@ pub enum SourceError {
 }
 
 impl Source {
-    /// Opens a file of any format.
+    /// Opens a file of any format that says what it is.
     pub fn open(path: &Path, policy: MapPolicy) -> Result<Self, OpenError> {
-        let (kind, is_encrypted) = open_kind(path, policy)?;
+        let (kind, is_encrypted) = open_kind(path, None, policy)?;
+        Ok(Self::new(vec![path.to_owned()], kind, is_encrypted))
+    }
+
+    /// Opens a raw image of physical memory.
+    pub fn open_raw(path: &Path, layout: &Layout, policy: MapPolicy) -> Result<Self, OpenError> {
+        let (kind, is_encrypted) = open_kind(path, Some(layout), policy)?;
         Ok(Self::new(vec![path.to_owned()], kind, is_encrypted))
     }
 
@@ -72,12 +83,15 @@ impl Source {
         }
         let mut is_encrypted = false;
         let part = |path: &PathBuf| {
-            let (kind, encrypted) = open_kind(path, policy)?;
+            let (kind, encrypted) = open_kind(path, None, policy)?;
             is_encrypted |= encrypted;
             match kind {
                 SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => Ok(dump),
                 SourceKind::Elf(_) | SourceKind::Split(_) | SourceKind::Simulated(_) => {
                     Err(SourceError::Alone { path: shown(path), kind: "an ELF file" })
+                }
+                SourceKind::Image(_) => {
+                    Err(SourceError::Alone { path: shown(path), kind: "an image of memory" })
                 }
             }
         };
@@ -86,7 +100,13 @@ impl Source {
     }
 
     fn new(paths: Vec<PathBuf>, kind: SourceKind, is_encrypted: bool) -> Self {
-        Self { shown: paths.first().map(|path| shown(path)).unwrap_or_default(), paths, kind, is_encrypted }
+        Self {
+            shown: paths.first().map(|path| shown(path)).unwrap_or_default(),
+            paths,
+            memory: Supplied::new(kind),
+            remarks: Vec::new(),
+            is_encrypted,
+        }
     }
 
     /// Returns its path, as messages show it; of several files, the first.
@@ -101,23 +121,33 @@ impl Source {
 
     /// What it is.
     pub fn kind(&self) -> &SourceKind {
-        &self.kind
+        self.memory.kind()
     }
 
     /// The memory in it.
     pub fn memory(&self) -> &dyn PhysMemory {
-        match &self.kind {
-            SourceKind::Elf(vmcore) => vmcore,
-            SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => dump,
-            SourceKind::Split(set) => set,
-            SourceKind::Simulated(memory) => &**memory,
-        }
+        &self.memory
+    }
+
+    /// Replaces its notes, by what was found in its memory.
+    pub fn supply_notes(&mut self, notes: Vec<u8>) {
+        self.memory.supply_notes(notes);
+    }
+
+    /// Adds a sentence on how it was opened.
+    pub fn add_remark(&mut self, remark: String) {
+        self.remarks.push(remark);
+    }
+
+    /// Returns sentences on how it was opened. They are no faults.
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
     }
 
     /// Returns its dumps in kdump format; none for an ELF file.
     pub fn dumps(&self) -> &[KdumpFile] {
-        match &self.kind {
-            SourceKind::Elf(_) | SourceKind::Simulated(_) => &[],
+        match self.kind() {
+            SourceKind::Elf(_) | SourceKind::Simulated(_) | SourceKind::Image(_) => &[],
             SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => std::slice::from_ref(dump),
             SourceKind::Split(set) => set.parts(),
         }
@@ -142,10 +172,13 @@ impl Source {
     /// Whether one of its dumps in kdump format ends before the data of its last page: see [`KdumpFile::is_truncated`]. Truncated
     /// vmcores and flattened streams, whose end is marked, are [incomplete](Self::is_incomplete).
     pub fn is_truncated(&self) -> bool {
-        match &self.kind {
+        match self.kind() {
             SourceKind::Kdump(dump) => dump.is_truncated(),
             SourceKind::Split(set) => set.parts().iter().any(KdumpFile::is_truncated),
-            SourceKind::Elf(_) | SourceKind::Flattened(_) | SourceKind::Simulated(_) => false,
+            SourceKind::Elf(_)
+            | SourceKind::Flattened(_)
+            | SourceKind::Image(_)
+            | SourceKind::Simulated(_) => false,
         }
     }
 
@@ -163,6 +196,16 @@ impl Source {
         self.memory().faults().into_iter().map(|fault| format!("{name}: {fault}")).collect()
     }
 }
+
+/// Files of memory that are not read, by how they start, and what to do.
+const OTHERS: [(&[u8], &str); 3] = [
+    (
+        b"LibvirtQemudSave",
+        "this is what `virsh save` and `virsh dump` write without --memory-only; use `virsh dump --memory-only`",
+    ),
+    (b"QEVM", "this is a migration stream of QEMU; use its dump-guest-memory or pmemsave"),
+    (b"AVML", "this is a compressed image by AVML; `avml-convert` makes one in LiME's format of it"),
+];
 
 /// Opens a file of the system, or, by a URL, one of a server; an encrypted one as what it holds.
 pub fn open_file(path: &Path) -> Result<Box<dyn ReadAt>, OpenError> {
@@ -186,32 +229,55 @@ fn open_url(url: &Path) -> Result<Box<dyn ReadAt>, OpenError> {
     Err(OpenError::Unsupported { path: shown(url), what })
 }
 
-/// Opens a file. Also returns whether it is encrypted.
-fn open_kind(path: &Path, policy: MapPolicy) -> Result<(SourceKind, bool), OpenError> {
-    if is_url(path) {
-        return recognize(open_url(path)?, ElfVmcore::open_unmapped);
-    }
-    recognize(PlainFile::open(path)?, |file| ElfVmcore::open(file, policy))
+/// How files are opened whose bytes are read in place.
+struct Opening<'a, F> {
+    layout: Option<&'a Layout>,
+    open_elf: fn(F, MapPolicy) -> Result<ElfVmcore, OpenError>,
+    map: fn(F, MapPolicy) -> MappedFile,
+    policy: MapPolicy,
 }
 
-fn recognize<F: ReadAt + 'static>(
-    file: F,
-    open_elf: impl FnOnce(F) -> Result<ElfVmcore, OpenError>,
+/// Opens a file; with a layout, one that says nothing of itself. Also returns whether it is encrypted.
+fn open_kind(
+    path: &Path,
+    layout: Option<&Layout>,
+    policy: MapPolicy,
 ) -> Result<(SourceKind, bool), OpenError> {
+    if is_url(path) {
+        return recognize(open_url(path)?, unmapped(layout, policy));
+    }
+    let opening = Opening { layout, open_elf: ElfVmcore::open, map: MappedFile::new, policy };
+    recognize(PlainFile::open(path)?, opening)
+}
+
+/// How what cannot be mapped is opened.
+fn unmapped<F: ReadAt + 'static>(layout: Option<&Layout>, policy: MapPolicy) -> Opening<'_, F> {
+    Opening {
+        layout,
+        open_elf: |file, _| ElfVmcore::open_unmapped(Box::new(file)),
+        map: |file, _| MappedFile::unmapped(Box::new(file)),
+        policy,
+    }
+}
+
+fn recognize<F: ReadAt + 'static>(file: F, opening: Opening<'_, F>) -> Result<(SourceKind, bool), OpenError> {
     // What it decrypts to is not decrypted again.
     match decrypted(file)? {
-        MaybeEncrypted::Plain(file) => Ok((recognize_contents(file, open_elf)?, false)),
+        MaybeEncrypted::Plain(file) => Ok((recognize_contents(file, opening)?, false)),
         MaybeEncrypted::Encrypted(file) => {
-            let open_elf = |file| ElfVmcore::open_unmapped(Box::new(file));
-            Ok((recognize_contents(file, open_elf)?, true))
+            Ok((recognize_contents(file, unmapped(opening.layout, opening.policy))?, true))
         }
     }
 }
 
 fn recognize_contents<F: ReadAt + 'static>(
     file: F,
-    open_elf: impl FnOnce(F) -> Result<ElfVmcore, OpenError>,
+    opening: Opening<'_, F>,
 ) -> Result<SourceKind, OpenError> {
+    let Opening { layout, open_elf, map, policy } = opening;
+    if let Some(layout) = layout {
+        return Ok(SourceKind::Image(MemoryImage::open_raw(map(file, policy), layout)?));
+    }
     let mut magic = [0; 16];
     let got = file.read_at(0, &mut magic).map_err(|source| OpenError::Io {
         path: file.path().to_owned(),
@@ -221,7 +287,7 @@ fn recognize_contents<F: ReadAt + 'static>(
     let magic = &magic[..got];
     if magic.starts_with(b"\x7fELF") {
         let path = file.path().to_owned();
-        let vmcore = open_elf(file)?;
+        let vmcore = open_elf(file, policy)?;
         refuse_process(&vmcore, path)?;
         return Ok(SourceKind::Elf(vmcore));
     }
@@ -238,17 +304,24 @@ fn recognize_contents<F: ReadAt + 'static>(
     if magic.starts_with(b"KDUMP   ") || magic.starts_with(b"DISKDUMP") {
         return Ok(SourceKind::Kdump(KdumpFile::open(Box::new(file))?));
     }
+    if magic.starts_with(&LIME_MAGIC) {
+        return Ok(SourceKind::Image(MemoryImage::open_lime(map(file, policy))?));
+    }
     Err(OpenError::Format {
         path: file.path().to_owned(),
         offset: 0,
         what: if magic.starts_with(b"-----BEGIN AGE") {
             "encrypted (age) as text; `age -d` decrypts it".into()
+        } else if let Some((_, what)) = OTHERS.iter().find(|(start, _)| magic.starts_with(start)) {
+            (*what).into()
         } else if magic.is_empty() {
             "the file is empty; expected a vmcore or a dump".into()
         } else if let Some(program) = compressed_by(magic) {
             format!("compressed by {program}; decompress it first (`{program} -d`)")
         } else {
-            "neither an ELF vmcore nor a kdump-compressed or flattened dump starts here".into()
+            "neither an ELF vmcore nor a kdump-compressed or flattened dump nor an image by LiME starts here; of a raw image of \
+             memory, --layout says where its bytes belong"
+                .into()
         },
     })
 }

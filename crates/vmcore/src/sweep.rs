@@ -199,7 +199,7 @@ fn bytes_of(pages: &Range<u64>) -> Range<u64> {
 }
 
 /// Divides a run of pages into batches, which end on multiples of their size, wherever the first begins.
-fn batches(run: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+pub(crate) fn batches(run: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let mut start = run.start;
     std::iter::from_fn(move || {
         let end = ((start / BATCH as u64 + 1) * BATCH as u64).min(run.end);

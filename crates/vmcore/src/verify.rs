@@ -314,8 +314,8 @@ fn describe(source: &Source, index: usize, path: PathBuf, bytes: Range<u64>) -> 
         // Offsets in the stream differ from those in the file it describes.
         SourceKind::Flattened(_) => holds.push("flattened records"),
         SourceKind::Elf(vmcore) if vmcore.is_flattened() => holds.push("flattened records"),
-        SourceKind::Elf(vmcore) => {
-            for piece in vmcore.ranges().pieces().iter().filter(|piece| piece.stored > 0) {
+        SourceKind::Elf(_) | SourceKind::Image(_) => {
+            for piece in source.memory().ranges().pieces().iter().filter(|piece| piece.stored > 0) {
                 let start = piece.offset.max(bytes.start);
                 let end = (piece.offset + piece.stored).min(bytes.end);
                 if start < end {

@@ -74,6 +74,15 @@ impl Architecture {
         self != Architecture::Riscv64
     }
 
+    /// Returns the physical address of QEMU's first byte of memory.
+    pub fn memory_start(self) -> u64 {
+        match self {
+            Architecture::X86_64 => 0,
+            Architecture::Arm64 => 0x4000_0000,
+            Architecture::Riscv64 => 0x8000_0000,
+        }
+    }
+
     /// Returns QEMU's program and machine.
     pub(crate) fn qemu(self) -> (&'static str, &'static str) {
         match self {

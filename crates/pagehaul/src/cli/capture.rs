@@ -1,5 +1,6 @@
 //! `pagehaul capture`.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use pagehaul_upload::is_remote;
 use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection, means};
+use crate::cli::options::ImageLayout;
 use crate::{clock, crash_report, files, printed, usage};
 
 /// Time for the report that finds the pages to write first.
@@ -26,7 +28,7 @@ const TRIAGE_TIME: Duration = Duration::from_secs(5);
 /// Capture a dump of a crashed kernel's memory, without the pages that the dump level excludes
 ///
 /// SOURCE is /proc/vmcore in a capture kernel, a saved ELF64 vmcore, QEMU's dump-guest-memory, or a kdump-compressed or
-/// flattened dump. crash, drgn and everything that uses libkdumpfile open the result.
+/// flattened dump, or an image of memory (`--layout`). crash, drgn and everything that uses libkdumpfile open the result.
 ///
 /// Exit status: 0, the dump is complete; 1, there is no dump; 2, the command line is wrong; 3, the dump is incomplete and
 /// marked so (disk full, I/O error, signal, limit): it holds the most important pages.
@@ -92,6 +94,8 @@ pub(crate) struct CaptureArguments {
     /// Read the source instead of mapping it, even /proc/vmcore
     #[arg(long, conflicts_with = "map_size")]
     no_mmap: bool,
+    #[command(flatten)]
+    layout: ImageLayout,
 }
 
 pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
@@ -102,7 +106,8 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
     arguments.dump.recipients()?;
     arguments.dump.spare_keys(&arguments.output, None)?;
     pagehaul_encryption::hold(None, std::slice::from_ref(&arguments.source))?;
-    let source = Source::open(&arguments.source, arguments.map_policy())?;
+    let source =
+        arguments.layout.open_quietly(std::slice::from_ref(&arguments.source), arguments.map_policy())?;
     let outputs = if arguments.dry_run { &[] } else { &*arguments.output };
     let limits = Limits { time: arguments.time_limit, size: arguments.size_limit };
     let mut selection = PageSelection {
@@ -110,7 +115,7 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
         keep_all: false,
         limits,
         known: KnownPages::default(),
-        warnings: Vec::new(),
+        warnings: source.remarks().to_vec(),
     };
     if outputs.iter().any(|output| is_remote(output)) {
         clock::correct(&source);
@@ -158,7 +163,7 @@ impl CaptureArguments {
     /// Writes the facts of the crash next to the first output. An error here does not fail the capture.
     fn write_facts(&self, source: &Source, selection: &mut PageSelection) {
         let Some(budget) = self.facts else { return };
-        let written = crash_report::facts(&self.source, self.within_limit(budget)).and_then(|facts| {
+        let written = crash_report::facts(&self.dump_source(), self.within_limit(budget)).and_then(|facts| {
             let mut bytes = Vec::new();
             FrameCompressor::new(FACTS_LEVEL)?.compress(facts.as_bytes(), &mut bytes)?;
             self.put(source, ".facts.json.zst", &bytes)
@@ -172,7 +177,7 @@ impl CaptureArguments {
     /// capture.
     fn explain(&self, source: &Source, selection: &mut PageSelection) {
         let Some(budget) = self.budget() else { return };
-        let report = crash_report::report(&self.source, budget);
+        let report = crash_report::report(&self.dump_source(), budget);
         match (report, self.triage.is_some()) {
             (Ok(report), wanted) => {
                 if wanted && let Err(error) = self.publish(source, &report.text) {
@@ -194,7 +199,7 @@ impl CaptureArguments {
         if !self.exclude_per_cpu_lists {
             return;
         }
-        let free = match crash_report::per_cpu_free(&self.source, self.within_limit(TRIAGE_TIME)) {
+        let free = match crash_report::per_cpu_free(&self.dump_source(), self.within_limit(TRIAGE_TIME)) {
             Ok(free) => {
                 selection.warnings.extend(free.skipped);
                 free.pages
@@ -240,6 +245,12 @@ impl CaptureArguments {
         }
         let text = recipients.map_or(Ok(text.to_owned()), |recipients| encrypt(text, &recipients))?;
         write_report(output, &suffix, &text, self.dump.may_overwrite(), &source.memory().files())
+    }
+
+    /// The arguments of another run of this program on the source.
+    fn dump_source(&self) -> Vec<OsString> {
+        let layout = self.layout.to_arguments().into_iter().map(OsString::from);
+        layout.chain(["--".into(), self.source.clone().into()]).collect()
     }
 
     fn map_policy(&self) -> MapPolicy {

@@ -7,12 +7,10 @@ use anyhow::bail;
 use clap::Args;
 use pagehaul_capture::{KnownPages, Limits};
 use pagehaul_kernel::DumpLevel;
-use pagehaul_physmem::MapPolicy;
 use pagehaul_upload::is_remote;
-use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
-use crate::cli::options::Identity;
+use crate::cli::options::{Identity, ImageLayout};
 use crate::sandbox::{self, Sandbox};
 use crate::usage;
 
@@ -30,6 +28,7 @@ use crate::usage;
   pagehaul convert -f elf dump vmcore             for gdb
   pagehaul convert -d 31 -c zstd:3 vmcore small   filter and recompress
   pagehaul convert --encrypt-to age1… dump dump.age
+  pagehaul convert --layout flat memory dump      of what QEMU's pmemsave wrote
   pagehaul convert damaged salvaged               keep what is readable of a damaged or truncated file")]
 pub(crate) struct ConvertArguments {
     /// The dump, or the parts of a split set in any order, files or URLs; last, the file to write (`-`: a flattened stream)
@@ -42,6 +41,8 @@ pub(crate) struct ConvertArguments {
     pub(crate) dump: DumpOutput,
     #[command(flatten)]
     identity: Identity,
+    #[command(flatten)]
+    layout: ImageLayout,
 }
 
 pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
@@ -53,7 +54,7 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
     arguments.dump.recipients()?;
     arguments.dump.spare_keys(std::slice::from_ref(output), arguments.identity.file())?;
     sandbox::enter(Sandbox::reading(sources).writing([output]))?;
-    let source = Source::open_all(sources, MapPolicy::default())?;
+    let source = arguments.layout.open(sources)?;
     let selection = PageSelection {
         level: arguments.dump_level.unwrap_or(DumpLevel::NONE),
         keep_all: arguments.dump_level.is_none(),

@@ -10,9 +10,9 @@ use pagehaul_physmem::MapPolicy;
 use pagehaul_present::sentence;
 use pagehaul_vmcore::{Source, open_file};
 
-use crate::cli::completeness;
 use crate::cli::options::{Dumps, Verbose};
 use crate::cli::redact::{Redact, task_names};
+use crate::cli::{completeness, pstore};
 use crate::crash_report::{Outcome, limit_process};
 use crate::printed;
 use crate::sandbox::{self, Sandbox};
@@ -20,7 +20,8 @@ use crate::sandbox::{self, Sandbox};
 /// Print the facts of a crash as JSON: ID, host, kernel, kind of death, signature, log
 ///
 /// Needs no debug symbols, and little of the dump: its notes and its log. `capture --facts` writes the same next to the dump, and that file
-/// (.facts.json.zst) can take the place of DUMP; pagehaul-fleet makes tables of it. docs/schema.md describes the fields.
+/// (.facts.json.zst) can take the place of DUMP; pagehaul-fleet makes tables of it. So can the records that a crash left in pstore
+/// (/sys/fs/pstore/dmesg-*, also as systemd-pstore keeps them), all of one crash. docs/schema.md describes the fields.
 ///
 /// Exit status: 0, the facts were printed; 1, the dump cannot be read; 2, the command line is wrong; 3, the dump is incomplete, and the
 /// facts that it has were printed.
@@ -28,6 +29,7 @@ use crate::sandbox::{self, Sandbox};
 #[command(after_help = "Examples:
   pagehaul facts dump
   pagehaul facts dump.facts.json.zst
+  pagehaul facts /sys/fs/pstore/dmesg-ramoops-*
   pagehaul capture --facts /proc/vmcore /var/crash/dump")]
 pub(crate) struct FactsArguments {
     #[command(flatten)]
@@ -44,7 +46,7 @@ pub(crate) struct FactsArguments {
 pub(crate) fn run(arguments: &FactsArguments) -> anyhow::Result<ExitCode> {
     if arguments.for_capture {
         limit_process();
-        let outcome = match arguments.dumps.open().and_then(|source| text(&source)) {
+        let outcome = match arguments.dumps.open_quietly().and_then(|source| text(&source)) {
             Ok(text) => Outcome::Report(text),
             Err(error) => Outcome::Error(sentence(error.chain())),
         };
@@ -55,11 +57,19 @@ pub(crate) fn run(arguments: &FactsArguments) -> anyhow::Result<ExitCode> {
     arguments.dumps.identity.hold(&arguments.dumps.dumps)?;
     sandbox::enter(Sandbox::reading(&arguments.dumps.dumps))?;
     let mut status = ExitCode::SUCCESS;
-    let (mut facts, names) = match stored(&arguments.dumps.dumps)? {
+    let written = match stored(&arguments.dumps.dumps)? {
+        Some(facts) => Some(facts),
+        None => pstore::facts(&arguments.dumps.dumps)?,
+    };
+    let (mut facts, names) = match written {
         // A program that the log does not name is not known.
         Some(facts) => (facts, Vec::new()),
         None => {
-            let source = Source::open_all(&arguments.dumps.dumps, MapPolicy::default())?;
+            let (layout, dumps) = (&arguments.dumps.layout, &arguments.dumps.dumps);
+            let source = match redaction {
+                None => layout.open(dumps),
+                Some(_) => layout.open_quietly(dumps, MapPolicy::default()),
+            }?;
             let names = redaction.as_ref().map(|_| task_names(source.memory()));
             let facts = read(&source);
             // They do not have the name of the dump, which may be that of a machine.

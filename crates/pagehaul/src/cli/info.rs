@@ -13,8 +13,7 @@ use pagehaul_kdump::{KdumpFile, SplitSet};
 use pagehaul_kernel::{Kernel, KernelLog, PageClass, PageScanner, VmcoreInfo};
 use pagehaul_machine::Pfn;
 use pagehaul_physmem::{MapPolicy, PhysMemory, bits};
-use pagehaul_vmcore::ElfVmcore;
-use pagehaul_vmcore::{Source, SourceKind};
+use pagehaul_vmcore::{ImageFormat, Source, SourceKind};
 use serde::Serialize;
 
 use crate::cli::completeness;
@@ -52,7 +51,7 @@ pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
     {
         return Ok(code);
     }
-    let source = Source::open_all(dumps, MapPolicy::default())?;
+    let source = arguments.dumps.layout.open_quietly(dumps, MapPolicy::default())?;
     let mut description = describe(&source)?;
     if arguments.classes {
         description.classes = completeness::explain(&source, classes(&source))?;
@@ -118,6 +117,8 @@ struct Description {
     erased: Option<String>,
     /// What is wrong with it as a whole.
     faults: Vec<String>,
+    /// How its kernel was found, if the file does not say it.
+    remarks: Vec<String>,
     /// Ranges of memory, by physical address: first byte, first byte after.
     memory_map: Vec<(u64, u64)>,
     notes: Vec<NoteInfo>,
@@ -161,6 +162,7 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
     let shift = platform.page_size.shift();
     let mut description = Description {
         faults: source.warnings(),
+        remarks: source.remarks().to_vec(),
         memory_map: ranges(memory),
         notes: notes::iter(memory.notes())
             .map(|note| NoteInfo {
@@ -191,7 +193,19 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
         ..Description::default()
     };
     match source.kind() {
-        SourceKind::Elf(vmcore) => describe_elf(vmcore, &mut description),
+        SourceKind::Elf(vmcore) => {
+            let class = if platform.wide { "ELF64" } else { "ELF32" };
+            description.format =
+                if vmcore.is_flattened() { format!("flattened {class}") } else { class.into() };
+            description.pages = stored_in_place(memory);
+        }
+        SourceKind::Image(image) => {
+            description.format = match image.format() {
+                ImageFormat::Raw => "raw image of memory".into(),
+                ImageFormat::Lime => "image of memory by LiME".into(),
+            };
+            description.pages = stored_in_place(memory);
+        }
         SourceKind::Kdump(dump) => describe_kdump(dump, "kdump-compressed", &mut description)?,
         SourceKind::Flattened(dump) => describe_kdump(dump, "flattened kdump-compressed", &mut description)?,
         SourceKind::Split(set) => describe_set(set, &mut description)?,
@@ -295,17 +309,17 @@ fn stored_pages(memory: &dyn PhysMemory) -> anyhow::Result<u64> {
     Ok(pages)
 }
 
-fn describe_elf(vmcore: &ElfVmcore, description: &mut Description) {
-    let class = if vmcore.platform().wide { "ELF64" } else { "ELF32" };
-    description.format = if vmcore.is_flattened() { format!("flattened {class}") } else { class.into() };
-    let stored = vmcore.ranges().pieces().iter().filter(|piece| piece.stored > 0);
+/// Pages of a file that has them as they are.
+fn stored_in_place(memory: &dyn PhysMemory) -> u64 {
+    let stored = memory.ranges().pieces().iter().filter(|piece| piece.stored > 0);
     // A page of which two pieces have a part counts once.
-    let (mut end, shift) = (0, vmcore.platform().page_size.shift());
+    let (mut pages, mut end, shift) = (0, 0, memory.platform().page_size.shift());
     for piece in stored {
         let first = (piece.start >> shift).max(end);
         end = piece.end.div_ceil(1 << shift).max(first);
-        description.pages += end - first;
+        pages += end - first;
     }
+    pages
 }
 
 fn describe_kdump(dump: &KdumpFile, format: &str, description: &mut Description) -> anyhow::Result<()> {

@@ -25,6 +25,7 @@ mod options;
 #[cfg(feature = "census")]
 pub(crate) mod pages;
 pub(crate) mod parse;
+mod pstore;
 pub(crate) mod read;
 #[cfg(feature = "stalls")]
 pub(crate) mod reclaim;

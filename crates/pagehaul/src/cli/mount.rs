@@ -10,12 +10,11 @@ use clap::{Args, ValueEnum};
 use pagehaul_elfcore::notes;
 use pagehaul_kernel::{AddressSpace, KernelLog};
 use pagehaul_mount::{Absent, CoreFile, Options, check_directory, mount};
-use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::cli::options::{Identity, Threads};
+use crate::cli::options::{Identity, ImageLayout, Threads};
 use crate::cli::{dmesg, info};
 use crate::{printed, signals};
 
@@ -49,6 +48,8 @@ pub(crate) struct MountArguments {
     threads: Threads,
     #[command(flatten)]
     identity: Identity,
+    #[command(flatten)]
+    layout: ImageLayout,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -72,7 +73,7 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
     }
     arguments.identity.hold(dumps)?;
     // For as long as the process lives: the file system's threads use it.
-    let source: &'static Source = Box::leak(Box::new(Source::open_all(dumps, MapPolicy::default())?));
+    let source: &'static Source = Box::leak(Box::new(arguments.layout.open(dumps)?));
     for warning in source.warnings() {
         tell!("pagehaul: {warning}");
     }

@@ -1,17 +1,20 @@
 //! Options that several commands share: one spelling, one meaning and one sentence each.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::thread;
 #[cfg(feature = "stalls")]
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Args;
 use pagehaul_physmem::MapPolicy;
+use pagehaul_physmem::file::open_regular;
 #[cfg(any(feature = "stalls", feature = "process"))]
 use pagehaul_present::number::parse_bytes;
 #[cfg(feature = "stalls")]
 use pagehaul_present::time::parse_duration;
-use pagehaul_vmcore::Source;
+use pagehaul_vmcore::{Layout, Source};
 use serde::Serialize;
 
 use crate::printed::{self, Manner};
@@ -25,6 +28,70 @@ pub(crate) struct Dumps {
     pub(crate) dumps: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) identity: Identity,
+    #[command(flatten)]
+    pub(crate) layout: ImageLayout,
+}
+
+/// `--layout`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ImageLayout {
+    /// The dump is a raw image of memory, and its bytes belong where this says: `flat`, offsets in the file are physical addresses;
+    /// `pc`, `q35`, `firecracker` or `cloud-hypervisor`, the memory file of such a virtual machine of x86_64; or ranges in hexadecimal
+    /// START-END@OFFSET, separated by commas, of which END, the last byte, may be missing; or `state.json` of a Cloud Hypervisor snapshot,
+    /// by its path. Other dumps say it themselves
+    #[arg(long, value_name = "LAYOUT", value_parser = layout)]
+    layout: Option<GivenLayout>,
+}
+
+/// What `--layout` names.
+#[derive(Debug, Clone)]
+struct GivenLayout {
+    text: String,
+    /// A file's contents, which are parsed once this process is confined.
+    state: Option<Vec<u8>>,
+}
+
+/// Takes a layout; reads the file that one names.
+fn layout(text: &str) -> Result<GivenLayout, String> {
+    let mut given = GivenLayout { text: text.to_owned(), state: None };
+    if text.ends_with(".json") {
+        let file = open_regular(Path::new(text)).map_err(|error| error.to_string())?;
+        let mut state = Vec::new();
+        file.take(pagehaul_images::MAX_STATE).read_to_end(&mut state).map_err(|error| error.to_string())?;
+        given.state = Some(state);
+    } else {
+        text.parse::<Layout>().map_err(|error| error.to_string())?;
+    }
+    Ok(given)
+}
+
+impl GivenLayout {
+    fn layout(&self) -> anyhow::Result<Layout> {
+        match &self.state {
+            Some(state) => pagehaul_images::layout_of_snapshot(state).with_context(|| self.text.clone()),
+            None => Ok(self.text.parse()?),
+        }
+    }
+}
+
+impl ImageLayout {
+    /// Opens a dump, and finds its kernel in memory if it does not describe it. Prints how on standard error.
+    pub(crate) fn open(&self, dumps: &[PathBuf]) -> anyhow::Result<Source> {
+        let source = self.open_quietly(dumps, MapPolicy::default())?;
+        source.remarks().iter().for_each(|remark| tell!("pagehaul: {remark}"));
+        Ok(source)
+    }
+
+    /// As [`open`](Self::open), for commands that others read, or that do not print names.
+    pub(crate) fn open_quietly(&self, dumps: &[PathBuf], policy: MapPolicy) -> anyhow::Result<Source> {
+        let layout = self.layout.as_ref().map(GivenLayout::layout).transpose()?;
+        Ok(pagehaul_images::open_all(dumps, layout.as_ref(), policy)?)
+    }
+
+    /// Returns the options of another run of this program on the same dump.
+    pub(crate) fn to_arguments(&self) -> Vec<String> {
+        self.layout.iter().map(|layout| format!("--layout={}", layout.text)).collect()
+    }
 }
 
 /// `--identity`.
@@ -68,7 +135,14 @@ impl Dumps {
     pub(crate) fn open(&self) -> anyhow::Result<Source> {
         self.identity.hold(&self.dumps)?;
         sandbox::enter(Sandbox::reading(&self.dumps))?;
-        Ok(Source::open_all(&self.dumps, MapPolicy::default())?)
+        self.layout.open(&self.dumps)
+    }
+
+    /// As [`open`](Self::open), and prints nothing.
+    pub(crate) fn open_quietly(&self) -> anyhow::Result<Source> {
+        self.identity.hold(&self.dumps)?;
+        sandbox::enter(Sandbox::reading(&self.dumps))?;
+        self.layout.open_quietly(&self.dumps, MapPolicy::default())
     }
 }
 
@@ -239,7 +313,6 @@ pub(crate) struct RootDirectory {
 impl RootDirectory {
     /// Opens the directory.
     pub(crate) fn open(&self) -> anyhow::Result<pagehaul_kdump_setup::Root> {
-        use anyhow::Context;
         let opened = pagehaul_kdump_setup::Root::open(&self.root);
         opened.with_context(|| format!("cannot open the directory {}", self.root.display()))
     }

@@ -11,7 +11,6 @@ use clap::Args;
 use pagehaul_census::{Heading, count, html};
 use pagehaul_kernel::Kernel;
 use pagehaul_owners::{Effort, References};
-use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 
 use crate::cli::completeness;
@@ -78,7 +77,7 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     let redaction = arguments.redact.key()?;
     arguments.dumps.identity.hold(dumps)?;
     sandbox::enter(Sandbox::reading(dumps).writing(&arguments.html.html))?;
-    let source = Source::open_all(dumps, MapPolicy::default())?;
+    let source = arguments.dumps.layout.open(dumps)?;
     completeness::explain(&source, show(arguments, &source, redaction.as_ref()))?;
     Ok(completeness::status(&source))
 }

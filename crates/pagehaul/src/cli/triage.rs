@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
+use pagehaul_facts::Facts;
 use pagehaul_inspect::{
     Detail, Machine, Report, StackTrace, Task, TaskStack, Timers, detail, difference, per_cpu_free,
 };
@@ -20,9 +21,9 @@ use pagehaul_vmcore::Source;
 use serde::Serialize;
 
 use self::owners::Owners;
-use crate::cli::completeness;
-use crate::cli::options::{Identity, Json, Verbose};
+use crate::cli::options::{Identity, ImageLayout, Json, Verbose};
 use crate::cli::redact::{Redact, Redaction};
+use crate::cli::{completeness, pstore};
 use crate::crash_report::{CrashReport, Outcome, PerCpuFree, limit_process};
 #[cfg(feature = "html")]
 use crate::files;
@@ -36,7 +37,8 @@ const LIVE: &str = "/proc/kcore";
 ///
 /// Needs no debug symbols: names, types and unwind tables are in the kernel's memory, at every dump level. Every line rests
 /// on the dump; a frame that was searched on the stack instead of unwound has a `?`. --json holds all tasks, stacks and
-/// timers only with --tasks, --stacks and --section timers, and one task alone with --pid.
+/// timers only with --tasks, --stacks and --section timers, and one task alone with --pid. Of the records that a crash left in pstore
+/// it shows what the log tells, with --json the facts.
 ///
 /// Exit status: 0, the report was printed; 1, the dump cannot be read or has no symbols; 2, the command line is wrong; 3, the dump is
 /// incomplete, and what is there was reported.
@@ -52,6 +54,7 @@ const LIVE: &str = "/proc/kcore";
   pagehaul triage dump --html report.html
   pagehaul triage s3://crashes/host7/dump.flat
   pagehaul triage --live
+  pagehaul triage /sys/fs/pstore/dmesg-ramoops-*
   pagehaul triage diff before after
   pagehaul triage dump --json"
 )]
@@ -63,6 +66,8 @@ pub(crate) struct TriageArguments {
     dumps: Vec<PathBuf>,
     #[command(flatten)]
     identity: Identity,
+    #[command(flatten)]
+    layout: ImageLayout,
     /// Read the running kernel (/proc/kcore) instead of a dump. Needs root
     #[arg(long)]
     live: bool,
@@ -199,8 +204,8 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
         sandbox::enter(Sandbox::reading(&arguments.dumps))?;
         let dumps = &arguments.dumps;
         return match arguments.per_cpu_lists {
-            true => print_outcome(free_on_lists(dumps)),
-            false => print_outcome(for_capture(dumps)),
+            true => print_outcome(free_on_lists(dumps, &arguments.layout)),
+            false => print_outcome(for_capture(dumps, &arguments.layout)),
         };
     }
     if let Some(TriageCommand::Diff(dumps)) = &arguments.command {
@@ -218,22 +223,33 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     let confined = confined.writing(&arguments.html);
     sandbox::enter(confined)?;
     let asked = arguments.section.contains(&Section::Memory);
-    let ((), status) = explain(dumps, asked, redaction.as_ref(), |machine, explained, name| {
+    if !arguments.live
+        && let Some(facts) = pstore::facts(dumps)?
+    {
+        show_pstore(arguments, facts, redaction.as_ref())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let open = || match redaction {
+        None => arguments.layout.open(dumps),
+        Some(_) => arguments.layout.open_quietly(dumps, MapPolicy::default()),
+    };
+    let live = dumps.iter().any(|dump| dump == Path::new(LIVE));
+    let ((), status) = explain(open, live, asked, redaction.as_ref(), |machine, explained, name| {
         show(arguments, machine, explained, name)
     })?;
     Ok(status)
 }
 
-/// Reads the dump in `dumps`, or the parts of it, and passes the report of it on, with the name of the dump. The owners of
+/// Reads the dump that `open` opens, and passes the report of it on, with the name of the dump. The owners of
 /// memory are found if the report needs them, or if it is asked for them. Also returns the exit status.
 fn explain<T>(
-    dumps: &[PathBuf],
+    open: impl FnOnce() -> anyhow::Result<Source>,
+    live: bool,
     asks_for_owners: bool,
     redaction: Option<&Redaction>,
     then: impl FnOnce(&Machine<'_>, Explained, &str) -> anyhow::Result<T>,
 ) -> anyhow::Result<(T, ExitCode)> {
-    let source = Source::open_all(dumps, MapPolicy::default())?;
-    let live = dumps.iter().any(|dump| dump == Path::new(LIVE));
+    let source = open()?;
     let result = explain_source(&source, live, asks_for_owners, redaction, then);
     if live {
         return Ok((result?, ExitCode::SUCCESS));
@@ -329,11 +345,37 @@ fn show(
     printed::wrapped(&printable(&text))
 }
 
+/// Shows what the end of the log tells.
+fn show_pstore(
+    arguments: &TriageArguments,
+    mut facts: Facts,
+    redaction: Option<&Redaction>,
+) -> anyhow::Result<()> {
+    #[cfg(feature = "html")]
+    let html = arguments.html.is_some();
+    #[cfg(not(feature = "html"))]
+    let html = false;
+    if html || arguments.pid.is_some() || arguments.tasks || arguments.stacks {
+        anyhow::bail!(
+            "pstore has only the end of the log: neither tasks nor stacks, and no web page is made of it"
+        );
+    }
+    let path = arguments.dumps.first().map(|path| path.display().to_string()).unwrap_or_default();
+    let name = match redaction {
+        Some(redaction) => {
+            redaction.facts(&mut facts, &[]);
+            redaction.name("path", &path)
+        }
+        None => path,
+    };
+    arguments.json.print(&facts, |facts| pstore::text(facts, &name))
+}
+
 fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {
     arguments.identity.hold(&[arguments.before.clone(), arguments.after.clone()])?;
     sandbox::enter(Sandbox::reading([&arguments.before, &arguments.after]))?;
     let report = |dump: &PathBuf| {
-        let source = Source::open_all(std::slice::from_ref(dump), MapPolicy::default())?;
+        let source = pagehaul_images::open(dump, None, MapPolicy::default())?;
         let read = explain_source(&source, false, false, None, |_, explained, _| Ok(explained.report));
         // They are on standard error, too, for those who keep the changes alone.
         completeness::tell_warnings(&source);
@@ -348,8 +390,8 @@ fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Makes the one screen, and records which pages that took, with those of all stacks.
-fn for_capture(dumps: &[PathBuf]) -> anyhow::Result<CrashReport> {
-    let source = Source::open_all(dumps, MapPolicy::default())?;
+fn for_capture(dumps: &[PathBuf], layout: &ImageLayout) -> anyhow::Result<CrashReport> {
+    let source = layout.open_quietly(dumps, MapPolicy::default())?;
     let recorder = Recorder::new(source.memory());
     let kernel = AddressSpace::discover(&recorder)?;
     let unrecorded = VirtualMemory::new(&kernel, source.memory());
@@ -364,8 +406,8 @@ fn for_capture(dumps: &[PathBuf]) -> anyhow::Result<CrashReport> {
 }
 
 /// Finds the free pages on per-CPU lists.
-fn free_on_lists(dumps: &[PathBuf]) -> anyhow::Result<PerCpuFree> {
-    let source = Source::open_all(dumps, MapPolicy::default())?;
+fn free_on_lists(dumps: &[PathBuf], layout: &ImageLayout) -> anyhow::Result<PerCpuFree> {
+    let source = layout.open_quietly(dumps, MapPolicy::default())?;
     let kernel = AddressSpace::discover(source.memory())?;
     let memory = VirtualMemory::new(&kernel, source.memory());
     let machine = Machine::open(&kernel, &memory, source.memory().notes())?;

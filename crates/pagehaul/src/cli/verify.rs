@@ -9,7 +9,7 @@ use clap::Args;
 use pagehaul_kernel::{Kernel, PageClass, PageScanner};
 use pagehaul_machine::{PageCount, PageSize, Pfn};
 use pagehaul_output::checksums::Checksums;
-use pagehaul_physmem::{MapPolicy, PageState};
+use pagehaul_physmem::PageState;
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::printable;
 use pagehaul_run::Progress;
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
     {
         return Ok(code);
     }
-    let source = Source::open_all(dumps, MapPolicy::default())?;
+    let source = arguments.dumps.layout.open(dumps)?;
     let (findings, _) =
         run::shown(&Progress::default(), false, |progress| verify(&source, threads, progress));
     let findings = findings?;

@@ -56,7 +56,7 @@ class Dump:
         """The files. URLs are strings, without their queries, which may hold signatures."""
     @property
     def format(self) -> str:
-        """The format: "elf", "kdump", "flattened" or "split"."""
+        """The format: "elf", "kdump", "flattened", "split" or "image"."""
     @property
     def level(self) -> Optional[int]:
         """The dump level, 0 to 31; None for ELF files, which do not have it."""

@@ -40,6 +40,9 @@ pub struct CrashArguments {
     /// How to crash, instead of by SysRq c; mostly implies one CPU, because the capture kernel has to start on the boot CPU.
     #[arg(long, value_parser = validate::triage::names())]
     scenario: Option<String>,
+    /// Save images of the memory with QEMU before the crash and while the capture kernel runs: raw, ELF, kdump-compressed.
+    #[arg(long)]
+    images: bool,
     /// On riscv64, let kexec(8) see all of /proc/iomem: the vmcore lacks the struct pages then.
     #[arg(long)]
     whole_iomem: bool,
@@ -64,6 +67,7 @@ impl From<CrashArguments> for Config {
             captures: from.capture_args.iter().map(words).collect(),
             pagehaul: from.pagehaul,
             time_limit: from.time_limit,
+            images: from.images,
             whole_iomem: from.whole_iomem,
             ..Config::default()
         }

@@ -57,6 +57,8 @@ pub struct Config {
     pub before: Vec<String>,
     /// Whether to keep the initial contents of the disks for results and dumps, and a log of all writes to them.
     pub record: bool,
+    /// Whether QEMU saves images of the guest's memory before the crash, and while its capture kernel runs.
+    pub images: bool,
     /// Whether kexec(8) in a riscv64 guest sees all of /proc/iomem, so that the vmcore lacks the struct pages.
     pub whole_iomem: bool,
 }
@@ -86,6 +88,7 @@ impl Default for Config {
             crash_cpu: 0,
             before: Vec::new(),
             record: false,
+            images: false,
             whole_iomem: false,
         }
     }
@@ -175,6 +178,9 @@ impl Config {
         }
         if self.whole_iomem {
             parts.push("whole_iomem".into());
+        }
+        if self.images {
+            parts.push("images".into());
         }
         parts.extend(self.scenario.clone());
         if !runs.is_empty() {

@@ -2,12 +2,14 @@
 
 mod config;
 mod disks;
+mod images;
 mod kvm;
 mod outcome;
 mod retention;
 mod run;
 
 pub use config::Config;
+pub use images::Images;
 pub use outcome::{Crash, Dump};
 
 use crate::cache::{self, Key};
@@ -42,6 +44,9 @@ pub fn crash(config: &Config) -> Result<Crash> {
     if let Some(path) = &pagehaul {
         key = key.with_file(path)?;
     }
+    if config.images {
+        key = key.with("images before and after");
+    }
     let crashes = cache::directory()?.join("crashes");
     let name = config.name(&plan.runs);
     let directory = crashes.join(format!("{name}-{}", key.short()));
@@ -54,7 +59,7 @@ pub fn crash(config: &Config) -> Result<Crash> {
         let initramfs =
             initramfs::build(&kernel, &tools, &guest, pagehaul.as_deref(), module.as_deref(), &plan)?;
         // The vmcore, dumps of about the same size, and the rest: an estimate, since disks grow as they are written.
-        cache::room(&crashes, (2 * config.memory_mib + 1024) << 20)?;
+        cache::room(&crashes, (if config.images { 7 } else { 2 } * config.memory_mib + 1024) << 20)?;
         run::run(config, &tools, &kernel, draft, &initramfs)
             .inspect_err(|_| keep_console(draft, &crashes, &name))
             .map_err(|error| {

@@ -1,5 +1,6 @@
 //! The results of a crash in the cache.
 
+use super::Images;
 use crate::debuginfo;
 use crate::kernels::Kernel;
 use anyhow::{Context, Result};
@@ -62,6 +63,11 @@ impl Crash {
     /// Returns the path of all of /proc/vmcore, a sparse file.
     pub fn vmcore(&self) -> PathBuf {
         self.directory.join("vmcore")
+    }
+
+    /// Returns the images that QEMU saved of it, if it was configured to.
+    pub fn images(&self) -> Images {
+        Images::within(&self.directory.join("images"))
     }
 
     /// Returns the pages that the guest stamped before the crash.

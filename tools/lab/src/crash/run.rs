@@ -1,6 +1,7 @@
 //! Boots the guest, and follows it from the first kernel through the panic to the end of the capture.
 
-use super::{Config, disks};
+use super::{Config, Images, disks};
+use crate::Architecture;
 use crate::kernels::Kernel;
 use crate::socket_directory::SocketDirectory;
 use crate::tools::Tools;
@@ -44,7 +45,8 @@ pub(super) fn run(
         limit: Duration::from_secs(600 + config.total_time_limit()),
     }
     .start()?;
-    let result = follow(config, &mut vm);
+    let images = config.images.then(|| Images::within(&draft.join("images")));
+    let result = follow(config, kernel.architecture, images.as_ref(), &mut vm);
     drop(vm);
     let kept = fs::copy(socket_directory.0.join("console.log"), draft.join("console.log"));
     result?;
@@ -53,7 +55,7 @@ pub(super) fn run(
 }
 
 /// Follows the guest's messages until the capture kernel has finished.
-fn follow(config: &Config, vm: &mut Vm) -> Result<()> {
+fn follow(config: &Config, architecture: Architecture, images: Option<&Images>, vm: &mut Vm) -> Result<()> {
     let mut crashing = false;
     let mut captured = false;
     loop {
@@ -79,8 +81,14 @@ fn follow(config: &Config, vm: &mut Vm) -> Result<()> {
                 eprintln!("{now:6.1} s  done");
                 return Ok(());
             }
+            message::FILLED => {
+                images.map_or(Ok(()), |images| images.before().save(vm, config.memory_mib, architecture))?;
+            }
             message::PANIC => crashing = true,
-            message::CAPTURE => captured = true,
+            message::CAPTURE => {
+                captured = true;
+                images.map_or(Ok(()), |images| images.save(vm, config.memory_mib, architecture))?;
+            }
             message::BALLOON => {
                 let mib: u64 = detail.parse().with_context(|| format!("balloon of {detail} MiB"))?;
                 let rest = config.memory_mib.saturating_sub(mib) << 20;

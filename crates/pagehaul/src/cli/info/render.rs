@@ -16,6 +16,10 @@ pub(super) fn text(found: &Description, all_notes: bool) -> String {
     let encrypted = if found.encrypted { "encrypted (age), " } else { "" };
     row("format", Some(format!("{encrypted}{}{version}", found.format)));
     row("complete", Some(found.incomplete_because.as_ref().map_or("yes".into(), |why| format!("no: {why}"))));
+    for remark in &found.remarks {
+        let name = format!("{}: ", found.path);
+        row("remark", Some(remark.strip_prefix(&name).unwrap_or(remark).to_owned()));
+    }
     row("kernel", found.release.clone());
     row("", found.kernel_version.clone());
     let words = format!(

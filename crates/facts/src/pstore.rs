@@ -1,0 +1,233 @@
+//! The end of the log that a kernel left in pstore: records of ramoops, EFI variables and other backends, as files of /sys/fs/pstore or
+//! as systemd-pstore keeps them.
+
+use pagehaul_codec::inflate;
+use pagehaul_kernel::Caller;
+
+use crate::line::line_of_text;
+use crate::{Crash, Facts, Line, LogRecord, Missing, SCHEMA_VERSION, crash_id};
+
+/// Reasons that begin a record (`kmsg_dump_reason_str`, kernel/printk/printk.c).
+const REASONS: [&str; 5] = ["Panic", "Oops", "Emergency", "Shutdown", "Unknown"];
+/// Bytes of a record that was compressed: the kernel's buffer has 64 KiB by default, and 1 MiB at most of any log.
+const MAX_INFLATED: usize = 1 << 20;
+/// Bytes of all records of a crash.
+const MAX_BYTES: usize = 8 << 20;
+
+/// Why files are no records of a crash.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PstoreError {
+    /// One of them is none.
+    #[error(
+        "file {0} of them is no record of a kernel log in pstore, which begins with a line such as `Panic#1 Part1`"
+    )]
+    Other(usize),
+    /// There are two of one part.
+    #[error("part {part} of {reason}#{count} is there twice: name the records of one crash")]
+    Twice {
+        /// Why it was written.
+        reason: &'static str,
+        /// Which crash of the boot it is.
+        count: u32,
+        /// Number of the part, 1 for the end of the log.
+        part: u32,
+    },
+    /// They are too large.
+    #[error("the records have more than {} MiB", MAX_BYTES >> 20)]
+    TooLong,
+}
+
+/// A part of the log (`pstore_dump`, fs/pstore/platform.c).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Header {
+    /// Index in [`REASONS`].
+    reason: usize,
+    count: u32,
+    part: u32,
+}
+
+/// Returns the header that a line is: `Panic#1 Part2`.
+fn header(line: &str) -> Option<Header> {
+    let (reason, rest) = line.split_once('#')?;
+    let (count, part) = rest.split_once(" Part")?;
+    let reason = REASONS.iter().position(|known| *known == reason)?;
+    Some(Header { reason, count: count.parse().ok()?, part: part.parse().ok()? })
+}
+
+/// Returns whether a file with these first bytes is a record of a kernel log. One that the kernel could not decompress
+/// (`dmesg-ramoops-0.enc.z`) is not recognized by them.
+pub fn is_pstore(start: &[u8]) -> bool {
+    let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    std::str::from_utf8(line).is_ok_and(|line| header(line).is_some())
+}
+
+/// The parts of one crash, in order of the log.
+fn text_of(files: &[Vec<u8>]) -> Result<(Header, Vec<(u32, String)>), PstoreError> {
+    let mut parts: Vec<(Header, String)> = Vec::new();
+    let mut bytes = 0;
+    for (index, file) in files.iter().enumerate() {
+        let inflated = if is_pstore(file) { None } else { inflate(file, MAX_INFLATED) };
+        let text = String::from_utf8_lossy(inflated.as_deref().unwrap_or(file));
+        bytes += text.len();
+        if bytes > MAX_BYTES {
+            return Err(PstoreError::TooLong);
+        }
+        let before = parts.len();
+        // systemd-pstore keeps all parts in one file.
+        for line in text.lines() {
+            if let Some(header) = header(line) {
+                parts.push((header, String::new()));
+            } else if let Some((_, part)) = parts.get_mut(before..).and_then(<[_]>::last_mut) {
+                part.push_str(line);
+                part.push('\n');
+            }
+        }
+        if parts.len() == before {
+            return Err(PstoreError::Other(index + 1));
+        }
+    }
+    // A panic says more than the oops before it, whose lines it has, too.
+    let best = parts
+        .iter()
+        .map(|(header, _)| *header)
+        .min_by_key(|header| (header.reason, std::cmp::Reverse(header.count)));
+    let best = best.ok_or(PstoreError::Other(1))?;
+    parts.retain(|(header, _)| (header.reason, header.count) == (best.reason, best.count));
+    // The first part has the end of the log.
+    parts.sort_by_key(|(header, _)| std::cmp::Reverse(header.part));
+    if let Some(pair) = parts.windows(2).find(|pair| matches!(pair, [one, next] if one.0 == next.0)) {
+        let part = pair.first().map_or(0, |(header, _)| header.part);
+        let reason = REASONS.get(best.reason).copied().unwrap_or_default();
+        return Err(PstoreError::Twice { reason, count: best.count, part });
+    }
+    Ok((best, parts.into_iter().map(|(header, text)| (header.part, text)).collect()))
+}
+
+impl Facts {
+    /// Reads the facts of a crash from its records in pstore, in any order: kind, signature and what else the end of the log has.
+    ///
+    /// # Errors
+    /// [`PstoreError`] if they are not of one crash.
+    pub fn from_pstore(files: &[Vec<u8>], extractor: String) -> Result<Self, PstoreError> {
+        let (_, parts) = text_of(files)?;
+        let absent = |what: &str, reason: &str| Missing { what: what.into(), reason: reason.into() };
+        let mut missing = vec![
+            absent("log", "pstore has only the end of the log"),
+            absent("host", "pstore has no name of the host"),
+            absent(
+                "crash_id",
+                "pstore has neither VMCOREINFO nor registers: the ID is not that of a dump of the crash",
+            ),
+        ];
+        let numbers: Vec<u32> = parts.iter().map(|(part, _)| *part).collect();
+        if let Some(lacking) = (1..=numbers.len() as u32).find(|part| !numbers.contains(part)) {
+            missing.push(absent("log", &format!("part {lacking} is missing")));
+        }
+        let text: String = parts.into_iter().map(|(_, text)| text).collect();
+        let records: Vec<(u32, Line<'_>)> = text.lines().map(record).collect();
+        // What programs wrote to /dev/kmsg cannot pass for a crash.
+        let lines: Vec<Line<'_>> =
+            records.iter().filter(|(priority, _)| priority >> 3 == 0).map(|(_, line)| *line).collect();
+        Ok(Self {
+            schema_version: SCHEMA_VERSION,
+            extractor,
+            id: crash_id(&[], &lines),
+            crash_time: None,
+            host: None,
+            release: lines.iter().find_map(|line| release(line.text)),
+            version: None,
+            build_id: None,
+            arch: "unknown".into(),
+            cpus: 0,
+            memory_bytes: 0,
+            page_size: None,
+            crash: Crash::find(&lines),
+            missing,
+            log: records.iter().map(log_record).collect(),
+        })
+    }
+}
+
+/// Returns priority and rest of a line: `<4>[    1.234567] text`.
+fn record(line: &str) -> (u32, Line<'_>) {
+    let priority = line.strip_prefix('<').and_then(|rest| rest.split_once('>')?.0.parse().ok());
+    (priority.unwrap_or(6), line_of_text(line))
+}
+
+fn log_record((priority, line): &(u32, Line<'_>)) -> LogRecord {
+    LogRecord {
+        seq: None,
+        time_ns: line.nanoseconds,
+        level: (priority & 7) as u8,
+        facility: (priority >> 3).min(255) as u8,
+        task: if let Some(Caller::Task(pid)) = line.caller { Some(pid) } else { None },
+        cpu: if let Some(Caller::Cpu(number)) = line.caller { Some(number) } else { None },
+        text: line.text.to_owned(),
+    }
+}
+
+/// Returns the release in the first line of a trace: `CPU: 0 PID: 1 Comm: sh Not tainted 6.12.1 #1 Debian 6.12.1-1`
+/// (`dump_stack_print_info`, lib/dump_stack.c).
+fn release(text: &str) -> Option<String> {
+    let (_, rest) = text.strip_prefix("CPU: ")?.split_once("ainted")?;
+    let (before, _) = rest.split_once(" #")?;
+    let release = before.rsplit(' ').next()?;
+    release.starts_with(|first: char| first.is_ascii_digit()).then(|| release.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(files: &[&str]) -> Result<Facts, PstoreError> {
+        let files: Vec<Vec<u8>> = files.iter().map(|file| file.as_bytes().to_vec()).collect();
+        Facts::from_pstore(&files, "test".into())
+    }
+
+    fn texts(facts: &Facts) -> Vec<&str> {
+        facts.log.iter().map(|record| record.text.as_str()).collect()
+    }
+
+    #[test]
+    fn parts_are_joined_in_order_of_the_log() {
+        let last = "Panic#1 Part1\n<0>[    3.000000] Kernel panic - not syncing: sysrq triggered crash\n";
+        let first = "Panic#1 Part2\n<6>[    1.000000] one\n<12>[    2.000000] [  T7] by a program\n";
+        let joined = facts(&[last, first]).unwrap();
+        assert_eq!(
+            texts(&joined),
+            ["one", "by a program", "Kernel panic - not syncing: sysrq triggered crash"]
+        );
+        assert_eq!((joined.log[1].facility, joined.log[1].level, joined.log[1].task), (1, 4, Some(7)));
+        assert!(joined.crash.is_some() && !joined.read_whole_log() && joined.id.id_weak);
+        // One file, as of systemd-pstore; another order; an oops before it.
+        let oops = "Oops#1 Part1\n<4>[    0.500000] before\n";
+        let whole = format!("{first}{last}");
+        for files in [&[whole.as_str()][..], &[oops, first, last], &[first, last]] {
+            assert_eq!(facts(files).unwrap(), joined);
+        }
+    }
+
+    #[test]
+    fn what_is_missing_or_another_is_told() {
+        let part = |number: u32| format!("Panic#2 Part{number}\n<6>[    1.000000] x\n");
+        let lacking = facts(&[&part(3), &part(1)]).unwrap();
+        assert!(lacking.missing.iter().any(|missing| missing.reason == "part 2 is missing"));
+        let twice = facts(&[&part(1), &part(1)]).unwrap_err();
+        assert_eq!(twice, PstoreError::Twice { reason: "Panic", count: 2, part: 1 });
+        assert_eq!(facts(&[&part(1), "dmesg"]).unwrap_err(), PstoreError::Other(2));
+        assert!(facts(&[]).is_err());
+        assert!(is_pstore(b"Panic#1 Part1\n<") && is_pstore(b"Oops#12 Part7"));
+        assert!(!is_pstore(b"Panic#1\n") && !is_pstore(b"\xff#1 Part1\n") && !is_pstore(b""));
+    }
+
+    #[test]
+    fn the_release_is_in_the_trace() {
+        let release = |text| release(text).unwrap_or_default();
+        assert_eq!(
+            release("CPU: 1 UID: 0 PID: 1 Comm: a b Not tainted 6.12.1-amd64 #1 Debian"),
+            "6.12.1-amd64"
+        );
+        assert_eq!(release("CPU: 1 PID: 1 Comm: sh Tainted: G           OE     5.10.0 #1"), "5.10.0");
+        assert_eq!(release("CPU: 1 PID: 1 Comm: sh"), "");
+    }
+}
