@@ -26,6 +26,9 @@ const STANDARD_ERROR: &str = "stderr";
 /// does not need.
 const HARMLESS: [&str; 3] = ["rlimit: ", "tables-save", "tables-legacy-save"];
 
+/// A complaint that counts more than earlier ones: it first finds out what the kernel can do, and can do without most.
+const FATAL: &str = "when initializing kerndat";
+
 /// A CRIU that can be run.
 #[derive(Debug, Clone)]
 pub(crate) struct Criu {
@@ -196,8 +199,9 @@ impl Criu {
 
 /// The first complaint in a log that has to do with a failure.
 fn complaint(text: &str) -> Option<&str> {
-    let mut complaints = text.lines().filter_map(|line| line.split_once("Error ").map(|(_, rest)| rest));
-    complaints.find(|complaint| !HARMLESS.iter().any(|part| complaint.contains(part)))
+    let complaints = || text.lines().filter_map(|line| line.split_once("Error ").map(|(_, rest)| rest));
+    let fatal = complaints().find(|complaint| complaint.contains(FATAL));
+    fatal.or_else(|| complaints().find(|complaint| !HARMLESS.iter().any(|part| complaint.contains(part))))
 }
 
 fn last_line(text: &str) -> Option<&str> {
@@ -214,5 +218,25 @@ pub(crate) fn frozen_time(directory: &Path) -> Option<u64> {
             (2, value, _) => return Some(value),
             (_, _, after) => rest = after,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_complaint_is_the_one_that_matters() {
+        let first = "(00.1) Error (a.c:1): rlimit: Can't setup\n(00.2) Error (b.c:2): execvp(\"iptables-save\", ...) failed\n\
+                     (00.3) Error (c.c:3): no such luck\n(00.4) Error (d.c:4): Dumping FAILED.\n";
+        assert_eq!(complaint(first), Some("(c.c:3): no such luck"));
+        let fatal = "Error (tun.c:85): tun: Unable to create tun\n\
+                     Error (kerndat.c:1877): kerndat_tcp_repair failed when initializing kerndat.\n";
+        assert_eq!(
+            complaint(fatal),
+            Some("(kerndat.c:1877): kerndat_tcp_repair failed when initializing kerndat.")
+        );
+        assert_eq!(complaint("(00.1) all is well\n"), None);
+        assert_eq!(last_line("one\ntwo \n\n"), Some("two"));
     }
 }
