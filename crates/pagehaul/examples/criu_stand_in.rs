@@ -4,7 +4,8 @@
 //!
 //! What it does is chosen by the environment:
 //! PRETEND     version (what `--version` says), fail (complains in its log, before it connects), endless (pages never end),
-//!             tracks (the kernel can tell which pages change), signalled (is sent what ends programs while it saves)
+//!             tracks (the kernel can tell which pages change), signalled (is sent what ends programs while it saves), lacks
+//!             (`check` complains), corrected (saves inet sockets), silent (fails without a complaint)
 //! TREE        PIDs in the images' process tree, separated by commas
 //! PAGES       MiB of pages
 //! GROWTH      processes by which the tree has to grow before it is frozen
@@ -39,7 +40,17 @@ fn main() {
         return;
     }
     if arguments[0] == "check" {
-        std::process::exit(i32::from(pretend != "tracks"));
+        if arguments.iter().any(|word| word == "mem_dirty_track") {
+            std::process::exit(i32::from(pretend != "tracks"));
+        }
+        if pretend == "lacks" {
+            eprintln!("Error (x.c:1): no such diagnosis\nLooks bad");
+        }
+        std::process::exit(i32::from(pretend == "lacks"));
+    }
+    if !arguments.iter().any(|word| word == "--stream") {
+        // A trial of what it can save.
+        std::process::exit(i32::from(pretend != "corrected"));
     }
     let (directory, log) = (after("-D").unwrap(), after("-o").unwrap());
     let log = directory.join(log);
@@ -47,6 +58,10 @@ fn main() {
     if pretend == "fail" {
         fs::write(log, "(00.1) Error (x.c:7): no such luck\n").unwrap();
         std::process::exit(1);
+    }
+    if pretend == "silent" {
+        fs::write(&log, "(00.1) Seized task 7\n").unwrap();
+        kill_process(getpid(), Signal::KILL).unwrap();
     }
     match arguments.first().map(String::as_str) {
         Some("dump") => {

@@ -1,14 +1,16 @@
 //! A process for tests to save: memory with known contents, and threads that write and check what they wrote.
-//! Usage: subject MIB THREADS [churn|pending|registers|seccomp|spawn|sparse|vectors|direct DIRECTORY|vfork FIFO|file PATH|wait PATH]
+//! Usage: subject MIB THREADS [churn|pending|registers|seccomp|segment|spawn|sparse|vectors|direct DIRECTORY|vfork FIFO|
+//!        file PATH|timer PATH|wait PATH]
 //!
 //! It prints "ready PID ADDRESS BYTES COUNTERS" and answers each line of input with "ok ROUNDS" if all its memory is as
 //! it should be, or "broken". It ends with its input. With `file` it writes these answers to a file, over and over: pipes to
-//! others cannot be saved. With `wait` the file gets the line that it would print, and nothing more. With `vfork` a thread
-//! waits uninterruptibly until somebody writes to a FIFO. With `sparse` it maps a memfd of 1 TiB in which 100 pages exist,
-//! shared, and again private with one page written to. With `churn` threads change other memory in every way. With `direct` it waits
-//! for a file `announced` in a directory, opens another for direct I/O, and makes a file `done`. With `pending` it has signals
-//! that it blocks. With `registers` or `vectors`, on arm64, its first thread checks its registers, and ends the process if
-//! one changes.
+//! others cannot be saved. With `wait` the file gets the line that it would print, and nothing more. With `timer` it has a
+//! periodic timer expire, makes the file, waits for another, PATH.go, and counts the expirations in the first. With `vfork` a
+//! thread waits uninterruptibly until somebody writes to a FIFO. With `sparse` it maps a memfd of 1 TiB in which 100 pages
+//! exist, shared, and again private with one page written to. With `segment` it has System V shared memory. With `churn`
+//! threads change other memory in every way. With `direct` it waits for a file `announced` in a directory, opens another for
+//! direct I/O, and makes a file `done`. With `pending` it has signals that it blocks. With `registers` or `vectors`, on arm64,
+//! its first thread checks its registers, and ends the process if one changes.
 //!
 //! Of each 10 MiB, 4 are random, 4 text and 2 zeros; page *n* follows from *n*. Each thread counts twice, at both ends
 //! of the counters' memory, so that a copy of one moment has counts that differ by 1 at most.
@@ -95,6 +97,7 @@ fn main() {
             std::thread::spawn(move || open_for_direct_io(&PathBuf::from(directory)))
         }),
         Some("sparse") => map_sparse(),
+        Some("segment") => map_segment(),
         Some("seccomp") => refuse_everything_new(),
         Some("vfork") => drop({
             let fifo = arguments.next().unwrap();
@@ -106,6 +109,7 @@ fn main() {
                 std::thread::park();
             }
         }
+        Some("timer") => count_expirations(&PathBuf::from(arguments.next().unwrap())),
         Some("spawn") => drop(std::thread::spawn(|| {
             loop {
                 let short = std::thread::Builder::new().stack_size(64 << 10).spawn(|| black_box(1));
@@ -197,6 +201,33 @@ fn block_and_send() {
     }
 }
 
+/// Counts a timer's expirations in a file. The first is not read before the file's companion exists.
+fn count_expirations(path: &Path) -> ! {
+    const INTERVAL: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+    let every = libc::itimerspec { it_interval: INTERVAL, it_value: INTERVAL };
+    // SAFETY: a new descriptor, and structs that are alive for the calls.
+    let timer = unsafe {
+        let timer = libc::timerfd_create(libc::CLOCK_MONOTONIC, 0);
+        assert_eq!(libc::timerfd_settime(timer, 0, &every, std::ptr::null_mut()), 0);
+        assert_eq!(libc::poll(&mut libc::pollfd { fd: timer, events: libc::POLLIN, revents: 0 }, 1, -1), 1);
+        timer
+    };
+    std::fs::write(path, "0").unwrap();
+    while !path.with_extension("go").exists() {
+        std::thread::yield_now();
+    }
+    let mut all = 0;
+    loop {
+        let mut expirations = 0u64;
+        // SAFETY: the kernel writes 8 bytes.
+        if unsafe { libc::read(timer, (&raw mut expirations).cast(), 8) } == 8 {
+            all += expirations;
+            std::fs::write(path.with_extension("new"), all.to_string()).unwrap();
+            std::fs::rename(path.with_extension("new"), path).unwrap();
+        }
+    }
+}
+
 /// Maps 1 TiB of which hardly anything exists.
 fn map_sparse() {
     const BYTES: usize = 1 << 40;
@@ -213,6 +244,17 @@ fn map_sparse() {
                 base.cast::<u8>().add((page << 30) + (1 << 20)).write(1);
             }
         }
+    }
+}
+
+/// Maps System V shared memory, which goes away with the process.
+fn map_segment() {
+    // SAFETY: a new mapping of a new segment.
+    unsafe {
+        let segment = libc::shmget(libc::IPC_PRIVATE, PAGE, libc::IPC_CREAT | 0o600);
+        assert!(segment >= 0, "shmget");
+        assert_ne!(libc::shmat(segment, std::ptr::null(), 0).addr(), usize::MAX);
+        assert_eq!(libc::shmctl(segment, libc::IPC_RMID, std::ptr::null_mut()), 0);
     }
 }
 

@@ -9,7 +9,8 @@ mod common {
 
 use std::fs;
 use std::io::{PipeWriter, Read};
-use std::os::fd::AsRawFd;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -160,6 +161,8 @@ fn criu_that_is_missing_old_or_fails_gets_one_sentence() {
     fails("version 3.17.1", &stand_in(), "is CRIU 3.17.1, which is too old");
     fails("version ", &stand_in(), "of no known version");
     fails("fail", &stand_in(), "CRIU 4.1.1 cannot save it: (x.c:7): no such luck");
+    let part = "it does not say why (signal: 9 (SIGKILL)); its last words are: (00.1) Seized task 7";
+    fails("silent", &stand_in(), part);
     // A restart says the same.
     let file = saved(directory.path(), FREE);
     let output = tool(&["restart", "--criu", "/nonexistent/criu"]).arg(&file).output().unwrap();
@@ -197,6 +200,72 @@ fn processes_that_cannot_be_saved_are_refused() {
     let output = with_criu("checkpoint").arg(subject.pid()).arg(&path).output().unwrap();
     assert!(said(&output).contains("--force"), "{}", said(&output));
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn what_criu_lacks_is_found_before_anything_is_stopped() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("checkpoint");
+    let save = |pid: u32, pretend: &str, arguments: &[&str], programs: Option<&Path>| {
+        let mut command = with_criu("checkpoint");
+        command.args(["--leave-running", "--force", &pid.to_string()]).arg(&path).env("PRETEND", pretend);
+        if let Some(programs) = programs {
+            command.env("PATH", programs);
+        }
+        let output = command.arg("--").args(arguments).output().unwrap();
+        (output.status.success(), said(&output))
+    };
+    let nothing = directory.path().join("no programs");
+    fs::create_dir(&nothing).unwrap();
+    let connected = || {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut command = Command::new("sleep");
+        command.arg("600").stdin(Stdio::from(OwnedFd::from(connection))).stdout(Stdio::null());
+        let accepted = listener.accept().unwrap();
+        (command.spawn().unwrap(), accepted)
+    };
+    // Inet sockets on Linux 6.16 and newer, with CRIU before 4.2.
+    let (mut process, _connection) = connected();
+    let lacks = UdpSocket::bind(("127.0.0.1", 0))
+        .is_ok_and(|socket| rustix::net::sockopt::socket_passcred(&socket).is_err());
+    let (is_saved, text) = save(process.id(), "", &[], None);
+    assert_eq!(is_saved, !lacks, "{text}");
+    let part =
+        format!("process {} has inet sockets, which CRIU 4.1.1 cannot save on Linux 6.16", process.id());
+    assert!(!lacks || text.contains(&part), "{text}");
+    for pretend in ["version 4.2", "corrected"] {
+        let (is_saved, text) = save(process.id(), pretend, &[], None);
+        assert!(is_saved, "{text}");
+    }
+    // Without iptables nftables are used, if CRIU can; connections need neither if they are not kept.
+    let (is_saved, text) = save(process.id(), "version 4.2", &["--tcp-established"], Some(&nothing));
+    let part = format!(
+        "CRIU locked the network by nftables: process {} has TCP connections, and iptables is not on PATH",
+        process.id()
+    );
+    assert!(is_saved && text.contains(&part), "{text}");
+    let iptables = ["--tcp-established", "--network-lock=iptables"];
+    let (is_saved, text) = save(process.id(), "version 4.2", &iptables, Some(&nothing));
+    let part = "has TCP connections, for which CRIU needs iptables on PATH; install it";
+    assert!(!is_saved && text.contains(part), "{text}");
+    process.kill().unwrap();
+    process.wait().unwrap();
+    // System V shared memory.
+    let mut subject = Subject::start(&["1", "1", "segment"]);
+    let (is_saved, text) = save(subject.pid().parse().unwrap(), "", &[], None);
+    let part =
+        "has System V shared memory, which CRIU saves only of processes with an IPC namespace of their own";
+    assert!(!is_saved && text.contains(part), "{text}");
+    subject.goes_on();
+    // What a check complains of need not matter.
+    let mut process = sleeper();
+    let (is_saved, text) = save(process.id(), "lacks", &[], None);
+    assert!(is_saved && text.contains("note: `criu check` complains: (x.c:1): no such diagnosis"), "{text}");
+    let (is_saved, text) = save(process.id(), "", &[], None);
+    assert!(is_saved && !text.contains("criu check"), "{text}");
+    process.kill().unwrap();
+    process.wait().unwrap();
 }
 
 #[test]

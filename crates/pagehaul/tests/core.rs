@@ -72,6 +72,74 @@ fn assert_is_core_of(subject: &Subject, file: &[u8], one_moment: bool) {
     assert_eq!(notes, 0, "no PT_NOTE");
 }
 
+/// The contents of a core's notes of a kind.
+fn notes(file: &[u8], kind: u32) -> Vec<Vec<u8>> {
+    let core = Core::parse(file).unwrap();
+    let headers = core.elf_program_headers().iter();
+    let mut all = headers.filter_map(|header| header.notes(object::LittleEndian, file).unwrap());
+    let mut found = Vec::new();
+    let mut notes = all.next().expect("PT_NOTE");
+    while let Some(note) = notes.next().unwrap() {
+        if note.n_type(object::LittleEndian).0 == kind {
+            found.push(note.desc().to_vec());
+        }
+    }
+    found
+}
+
+/// Four numbers of 32 bits in a note.
+fn four(note: &[u8], offset: usize) -> [i32; 4] {
+    [0, 4, 8, 12].map(|at| i32::from_le_bytes(note[offset + at..][..4].try_into().unwrap()))
+}
+
+/// As in the kernel's own cores, all numbers are those of the process's namespace, and 0 for what is outside of it.
+#[test]
+fn cores_have_the_numbers_of_the_process_s_own_pid_namespace() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: only root can make PID namespaces");
+        return;
+    }
+    const PRSTATUS: u32 = 1;
+    const PRPSINFO: u32 = 3;
+    let directory = tempdir().unwrap();
+    let mut subject = Subject::start_in_pid_namespace(&["2", "3"]);
+    let tasks = fs::read_dir(format!("/proc/{}/task", subject.pid())).unwrap().flatten();
+    let mut threads: Vec<i32> = tasks
+        .map(|task| {
+            let status = fs::read_to_string(task.path().join("status")).unwrap();
+            let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
+            numbers.split_whitespace().last().unwrap().parse().unwrap()
+        })
+        .collect();
+    threads.sort_unstable();
+    assert_eq!(threads[..2], [2, 3], "it is not the second process of its namespace");
+    for mode in [&[][..], &["--snapshot"], &["--live"]] {
+        let path = directory.path().join("core");
+        subject.core(&[mode, &["--force"]].concat(), &path);
+        let file = fs::read(&path).unwrap();
+        let expected: Vec<[i32; 4]> = threads.iter().map(|thread| [*thread, 1, 0, 0]).collect();
+        let found: Vec<[i32; 4]> = notes(&file, PRSTATUS).iter().map(|note| four(note, 32)).collect();
+        assert_eq!(found, expected, "{mode:?}");
+        let found: Vec<[i32; 4]> = notes(&file, PRPSINFO).iter().map(|note| four(note, 24)).collect();
+        assert_eq!(found, [[2, 1, 0, 0]], "{mode:?}");
+        subject.goes_on();
+        let mut gdb = Command::new("gdb");
+        gdb.args(["-nx", "-batch", "-iex", "set debuginfod enabled off", "-ex", "info threads"]);
+        let Ok(output) = gdb.arg(Subject::program()).arg(&path).output() else {
+            eprintln!("not run: gdb is not there");
+            continue;
+        };
+        let text = String::from_utf8_lossy(&output.stdout);
+        let shown = text.lines().filter_map(|line| line.split_once("LWP ")?.1.split_once(')'));
+        let mut shown: Vec<i32> = shown.map(|(number, _)| number.parse().unwrap()).collect();
+        shown.sort_unstable();
+        let listed = text.rsplit("Target Id").next().unwrap().matches("LWP ").count();
+        assert_eq!(listed, threads.len(), "gdb shows: {text}");
+        shown.dedup();
+        assert_eq!(shown, threads, "gdb shows: {text}");
+    }
+}
+
 fn decompressed(path: &std::path::Path) -> Vec<u8> {
     let bytes = fs::read(path).unwrap();
     let mut out = Vec::with_capacity(1 << 30);

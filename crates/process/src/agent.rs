@@ -17,6 +17,7 @@ use crate::ProcessError;
 use crate::fork::{self, Snapshot};
 use crate::inject;
 use crate::mapping;
+use crate::own_ids::OwnIds;
 use crate::signal_mask::{ALL, Blocked};
 use crate::stop::Stopped;
 use crate::threads::{self, ThreadState};
@@ -197,9 +198,9 @@ fn answer<T>(act: impl FnOnce() -> Result<(T, [u64; 3], Vec<u8>), ProcessError>)
 
 fn take(pid: Pid, state: u8) -> Result<(Snapshot, Vec<u8>, usize, Duration), ProcessError> {
     let mut held = Stopped::stop(pid)?;
-    let mut states = Vec::new();
+    let (own, mut states) = (OwnIds::of(pid)?, Vec::new());
     for &thread in held.threads() {
-        states.extend(ThreadState::read(pid, thread)?);
+        states.extend(ThreadState::read(pid, &own, thread)?);
     }
     let tid = states.first().ok_or(ProcessError::Ended(pid))?.tid();
     let mappings = mapping::read_plain(pid, tid)?;

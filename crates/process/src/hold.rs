@@ -8,6 +8,7 @@ use crate::fork;
 use crate::job::Job;
 use crate::layout::{self, Layout, lay_out};
 use crate::mapping::{self, Mapping};
+use crate::own_ids::OwnIds;
 use crate::pagemap::Pagemap;
 use crate::prepare::{Prepared, living};
 use crate::procfs;
@@ -86,9 +87,9 @@ impl Job<'_> {
         incomplete: bool,
     ) -> Result<CoreSource, ProcessError> {
         let pid = held.pid();
-        let mut states = Vec::new();
+        let (own, mut states) = (OwnIds::of(pid)?, Vec::new());
         for &thread in held.threads() {
-            states.extend(ThreadState::read(pid, thread)?);
+            states.extend(ThreadState::read(pid, &own, thread)?);
         }
         let tid = states.first().ok_or(ProcessError::Ended(pid))?.tid();
         let path = procfs::path(pid, &format!("task/{tid}/pagemap"));

@@ -28,6 +28,7 @@ mod limits;
 mod mapping;
 mod options;
 mod output;
+mod own_ids;
 mod pack;
 mod pagemap;
 mod pipeline;

@@ -77,6 +77,9 @@ pub(crate) struct Status {
     pub(crate) gid: u32,
     /// Its ids, from this program's PID namespace to its own.
     pub(crate) ns_pids: Vec<Pid>,
+    /// Its process group and session in the same namespaces; 0 where they are not in one.
+    pub(crate) ns_groups: Vec<Pid>,
+    pub(crate) ns_sessions: Vec<Pid>,
     /// Seccomp mode: 0 none, 1 strict, 2 filters.
     pub(crate) seccomp: u32,
     /// Whether it has user memory: kernel threads and zombies have none.
@@ -98,6 +101,7 @@ impl Status {
             let Some((key, value)) = line.split_once(':') else { continue };
             let value = value.trim();
             let first = || value.split_whitespace().next().unwrap_or("");
+            let ids = || value.split_whitespace().filter_map(|id| id.parse().ok()).collect();
             match key {
                 "State" => status.state = value.to_owned(),
                 "Tgid" => status.tgid = first().parse().unwrap_or(0),
@@ -105,9 +109,9 @@ impl Status {
                 "TracerPid" => status.tracer = first().parse().unwrap_or(0),
                 "Uid" => status.uid = first().parse().unwrap_or(0),
                 "Gid" => status.gid = first().parse().unwrap_or(0),
-                "NSpid" => {
-                    status.ns_pids = value.split_whitespace().filter_map(|id| id.parse().ok()).collect();
-                }
+                "NSpid" => status.ns_pids = ids(),
+                "NSpgid" => status.ns_groups = ids(),
+                "NSsid" => status.ns_sessions = ids(),
                 "Seccomp" => status.seccomp = first().parse().unwrap_or(0),
                 "VmSize" => status.has_memory = true,
                 "RssAnon" | "VmSwap" => status.anonymous += first().parse::<u64>().unwrap_or(0) << 10,
@@ -229,12 +233,13 @@ mod tests {
         assert!(zombie.is_dead() && !zombie.has_memory);
         assert_eq!((zombie.tgid, zombie.uid), (7, 5));
         let live = Status::parse(
-            "State:\tS (sleeping)\nTracerPid:\t9\nNSpid:\t70\t1\nVmSize:\t 10 kB\nRssAnon:\t 3 kB\n\
+            "State:\tS (sleeping)\nTracerPid:\t9\nNSpid:\t70\t1\nNSpgid:\t60\t0\nNSsid:\t50\t0\nVmSize:\t 10 kB\nRssAnon:\t 3 kB\n\
              VmSwap:\t 2 kB\nSeccomp:\t2\n",
         );
         assert!(!live.is_dead() && live.has_memory);
         assert_eq!(live.anonymous, 5 << 10);
         assert_eq!((live.tracer, live.ns_pids.as_slice(), live.seccomp), (9, &[70, 1][..], 2));
+        assert_eq!((live.ns_groups.as_slice(), live.ns_sessions.as_slice()), (&[60, 0][..], &[50, 0][..]));
     }
 
     #[test]

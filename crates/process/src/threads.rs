@@ -6,6 +6,7 @@ use crate::Pid;
 use crate::ProcessError;
 use crate::arch::HOST;
 use crate::mapping::Mapping;
+use crate::own_ids::{Ids, OwnIds};
 use crate::page_size;
 use crate::procfs::{self, Stat, Status};
 use crate::ptrace;
@@ -15,6 +16,7 @@ use crate::stop::Thread;
 #[derive(Debug)]
 pub(crate) struct ThreadState {
     tid: Pid,
+    ids: Ids,
     stat: Stat,
     blocked: u64,
     general: Vec<u8>,
@@ -25,7 +27,7 @@ pub(crate) struct ThreadState {
 
 impl ThreadState {
     /// Reads the state of a stopped thread. None if it was killed meanwhile.
-    pub(crate) fn read(pid: Pid, thread: Thread) -> Result<Option<Self>, ProcessError> {
+    pub(crate) fn read(pid: Pid, own: &OwnIds, thread: Thread) -> Result<Option<Self>, ProcessError> {
         let tid = thread.tid;
         let read = || -> std::io::Result<Option<Self>> {
             let Some(general) = ptrace::registers(tid, notes::NT_PRSTATUS)? else { return Ok(None) };
@@ -35,9 +37,11 @@ impl ThreadState {
                     others.push((kind, owner, bytes));
                 }
             }
+            let stat = Stat::read(pid, tid).unwrap_or_default();
             Ok(Some(Self {
                 tid,
-                stat: Stat::read(pid, tid).unwrap_or_default(),
+                ids: own.of_thread(tid, &stat),
+                stat,
                 blocked: ptrace::signal_mask(tid)?,
                 general,
                 signal_info: ptrace::signal_info(tid),
@@ -65,7 +69,7 @@ impl ThreadState {
         // No signal: it was stopped by us, not by one. What the kernel says of that stop is in NT_SIGINFO.
         out.put(&[0; 12]).put(&0u16.to_le_bytes()).pad(16);
         out.put(&self.stat.pending.to_le_bytes()).put(&self.blocked.to_le_bytes());
-        for id in [self.tid, self.stat.parent, self.stat.group, self.stat.session] {
+        for id in [self.ids.thread, self.ids.parent, self.ids.group, self.ids.session] {
             out.put(&id.to_le_bytes());
         }
         for time in self.stat.times {
@@ -131,7 +135,7 @@ fn prpsinfo(pid: Pid, thread: &ThreadState, letter: u8) -> Result<Vec<u8>, Proce
     let mut out = Fields::default();
     out.put(&[state, letter, u8::from(letter == b'Z'), stat.nice as u8]).pad(8);
     out.put(&stat.flags.to_le_bytes()).put(&status.uid.to_le_bytes()).put(&status.gid.to_le_bytes());
-    for id in [pid, stat.parent, stat.group, stat.session] {
+    for id in [thread.ids.process, thread.ids.parent, thread.ids.group, thread.ids.session] {
         out.put(&id.to_le_bytes());
     }
     out.put(stat.name.get(..15).unwrap_or(&stat.name)).pad(56);
@@ -180,6 +184,7 @@ mod tests {
     fn thread() -> ThreadState {
         ThreadState {
             tid: 77,
+            ids: Ids { thread: 77, ..Ids::default() },
             stat: Stat {
                 name: b"a name longer than allowed".to_vec(),
                 times: [250, 0, 0, 0],

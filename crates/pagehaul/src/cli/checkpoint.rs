@@ -19,8 +19,9 @@ use crate::{run, usage};
 
 /// Checkpoint a process tree with CRIU into one compressed file with checksums
 ///
-/// Runs CRIU (version 4 or newer, on PATH) and streams its images through memory, so that the processes are frozen no
-/// longer than copying takes. Kills the processes once the file is safely on disk, unless --leave-running is given; if
+/// Runs CRIU (version 4 or newer, on PATH; 4.2 for inet sockets on Linux 6.16 and newer) and streams its images through
+/// memory, so that the processes are frozen no longer than copying takes. Refuses what CRIU cannot save here before it
+/// stops anything, where that can be seen. Kills the processes once the file is safely on disk, unless --leave-running is given; if
 /// anything fails, they continue. --force replaces OUTPUT once the new checkpoint is complete.
 ///
 /// Exit status: 0, the checkpoint is complete; 1, there is none, and the processes continue; 2, the command line is wrong.
@@ -153,6 +154,9 @@ fn render(report: &CheckpointReport) -> String {
     if let Some(reason) = &report.no_pre_copy {
         out += &format!("note: all memory was copied while frozen: {reason}\n");
     }
+    for note in &report.notes {
+        out += &format!("note: {note}\n");
+    }
     if report.buffer_was_short {
         out += "note: the images did not fit the memory for them: the processes stayed frozen while they were \
                 compressed (--max-memory)\n";
@@ -161,13 +165,21 @@ fn render(report: &CheckpointReport) -> String {
 }
 
 fn render_restart(report: &RestartReport) -> String {
-    format!(
+    let mut out = format!(
         "process {} runs again: {} of images checked in {}, all {}\n",
         report.pid,
         bytes(report.image_bytes),
         seconds(report.verify_seconds),
         seconds(report.seconds),
-    )
+    );
+    if report.rearmed_timers > 0 {
+        out += &format!(
+            "note: periodic timers (timerfd) that had expired when they were saved: {}; they fire one interval after the \
+             restart\n",
+            count(report.rearmed_timers as u64)
+        );
+    }
+    out
 }
 
 /// A checkpoint as `pagehaul info` shows it.

@@ -21,6 +21,7 @@ pub fn tool(arguments: &[&str]) -> Command {
 
 pub struct Subject {
     child: Child,
+    pid: u32,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     rounds: u64,
@@ -44,6 +45,22 @@ impl Subject {
         Self::spawn(command, arguments)
     }
 
+    /// Starts it in a PID namespace of its own, which only root can.
+    pub fn start_in_pid_namespace(arguments: &[&str]) -> Self {
+        let mut command = Command::new("unshare");
+        // Not as the first process of the namespace.
+        command
+            .args(["-pf", "--kill-child", "--mount-proc", "sh", "-c", r#""$0" "$@"; exit"#])
+            .arg(Self::program());
+        let mut this = Self::spawn(command, arguments);
+        let child = |pid: u32| {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+            children.trim().parse().unwrap()
+        };
+        this.pid = child(child(this.pid));
+        this
+    }
+
     /// Examples are built next to the tests' directory by `cargo test`, but not by `cargo test --test core`.
     pub fn program() -> PathBuf {
         std::env::current_exe().unwrap().parent().unwrap().join("../examples/subject")
@@ -61,11 +78,12 @@ impl Subject {
         };
         let (address, bytes, counters) = (number(2), number(3), number(4));
         let workers = arguments[1].parse().unwrap();
-        Self { child, input, output, rounds: 0, address, bytes, counters, workers }
+        let pid = child.id();
+        Self { child, pid, input, output, rounds: 0, address, bytes, counters, workers }
     }
 
     pub fn pid(&self) -> String {
-        self.child.id().to_string()
+        self.pid.to_string()
     }
 
     /// Takes a core, which must succeed, and gives what was printed.

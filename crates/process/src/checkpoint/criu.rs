@@ -1,13 +1,13 @@
 //! Finds and runs CRIU, and reads its log.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use super::precopy::seccomp::Watched;
-use super::wire::varint;
+use super::protobuf::{Value, field, number_field};
 use crate::ProcessError;
 use crate::signal_mask::{Blocked, ENDING};
 
@@ -19,6 +19,15 @@ const INCREMENTAL: [&str; 3] = ["--track-mem", "--prev-images-dir", "--auto-dedu
 /// Arguments that send images elsewhere. `--page-server` together with `--stream` makes images that cannot be restored.
 const ELSEWHERE: [&str; 6] =
     ["--page-server", "--ps-socket", "--lazy-pages", "-D", "--images-dir", "--no-stream"];
+
+/// The file in its directory that gets what it says before it has a log.
+const STANDARD_ERROR: &str = "stderr";
+/// Complaints after which it goes on: without CAP_SYS_RESOURCE it cannot raise its limits, and it looks for programs that it
+/// does not need.
+const HARMLESS: [&str; 3] = ["rlimit: ", "tables-save", "tables-legacy-save"];
+
+/// A complaint that counts more than earlier ones: it first finds out what the kernel can do, and can do without most.
+const FATAL: &str = "when initializing kerndat";
 
 /// A CRIU that can be run.
 #[derive(Debug, Clone)]
@@ -44,15 +53,23 @@ impl Criu {
         let text = String::from_utf8_lossy(&output.stdout);
         let version =
             text.lines().find_map(|line| line.strip_prefix("Version:")).unwrap_or("").trim().to_owned();
-        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-        if major.is_none_or(|major| major < OLDEST) {
+        let this = Self { program, version };
+        if !this.is_at_least((OLDEST, 0)) {
+            let Self { program, version } = &this;
             return Err(ProcessError::Refused(format!(
                 "{} is CRIU {}, which is too old: checkpoints need version {OLDEST} or newer",
                 program.display(),
-                if version.is_empty() { "of no known version" } else { &version }
+                if version.is_empty() { "of no known version" } else { version }
             )));
         }
-        Ok(Self { program, version })
+        Ok(this)
+    }
+
+    /// Whether its version is at least this one.
+    pub(crate) fn is_at_least(&self, version: (u32, u32)) -> bool {
+        let mut numbers = self.version.split('.').map(|number| number.parse::<u32>().ok());
+        let major = numbers.next().flatten();
+        major.is_some_and(|major| (major, numbers.next().flatten().unwrap_or(0)) >= version)
     }
 
     /// Refuses arguments of users with which pages would go elsewhere, or not be all there.
@@ -62,7 +79,7 @@ impl Criu {
             arguments.iter().find(|argument| names.contains(&name(argument).as_str()))
         };
         if let Some(argument) = has(&INCREMENTAL) {
-            return Err(ProcessError::Refused(if self.tracks_changes() {
+            return Err(ProcessError::Refused(if self.has_feature("mem_dirty_track") {
                 format!(
                     "no incremental rounds ({argument}): CRIU {}'s image streamer takes no parents of images; \
                      checkpoint without it",
@@ -83,12 +100,33 @@ impl Criu {
         }
     }
 
-    /// Returns whether kernel and CRIU track which pages change.
-    fn tracks_changes(&self) -> bool {
+    /// Returns whether kernel and CRIU have a feature, by its name in `criu check --feature`.
+    pub(crate) fn has_feature(&self, name: &str) -> bool {
         let mut command = Command::new(&self.program);
-        command.args(["check", "--feature", "mem_dirty_track"]);
+        command.args(["check", "--feature", name]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
+    }
+
+    /// What `criu check` complains of. It may be something that these processes do not need.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        let output = Command::new(&self.program).arg("check").stdin(Stdio::null()).output().ok()?;
+        if output.status.success() {
+            return None;
+        }
+        let text = [output.stderr, output.stdout].concat();
+        let text = String::from_utf8_lossy(&text);
+        Some(complaint(&text).or_else(|| last_line(&text)).unwrap_or("nothing that it says").to_owned())
+    }
+
+    /// Whether it can save a process, which goes on. The images are left in a directory.
+    pub(crate) fn can_save(&self, pid: u32, directory: &Path) -> io::Result<bool> {
+        let mut command = Command::new(&self.program);
+        command
+            .args(["dump", "--leave-running", "-t", &pid.to_string(), "-o", "trial.log", "-D"])
+            .arg(directory);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(command.status()?.success())
     }
 
     /// Starts one of its actions in a directory. `log` is a file in it. Its system calls can be `watched`.
@@ -101,6 +139,7 @@ impl Criu {
         watched: Option<Watched>,
     ) -> Result<Child, ProcessError> {
         let failed = |source| ProcessError::Resource { action: "start CRIU", source };
+        let errors = File::create(directory.join(STANDARD_ERROR)).map_err(failed)?;
         // While it saves processes, ending it would leave its code in them. It ends when its socket and pipes do. A
         // restart is not protected: what CRIU restores would inherit the mask until it has its own.
         let blocked = (action == "dump").then(|| Blocked::new(ENDING)).transpose().map_err(failed)?;
@@ -128,46 +167,76 @@ impl Criu {
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(errors)
             .spawn()
             .map_err(failed);
         drop(blocked);
         child
     }
 
-    /// The error for a run that failed, with the first thing its log complains of.
-    pub(crate) fn failed(&self, action: &str, directory: &Path, log: &str) -> ProcessError {
-        let text = fs::read(directory.join(log)).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        // Without CAP_SYS_RESOURCE it first reports that it cannot raise its limits, and goes on.
-        let complaints = text.lines().filter_map(|line| line.split_once("Error ").map(|(_, rest)| rest));
-        let complaint = complaints.into_iter().find(|complaint| !complaint.contains("rlimit: "));
-        ProcessError::Refused(format!(
-            "CRIU {} cannot {action} it: {}",
-            self.version,
-            complaint.unwrap_or("it does not say why")
-        ))
+    /// The error for a run that failed, with the first thing its log complains of, or with how it ended and its last words.
+    pub(crate) fn failed(
+        &self,
+        action: &str,
+        directory: &Path,
+        log: &str,
+        ended: io::Result<ExitStatus>,
+    ) -> ProcessError {
+        let [text, errors] = [log, STANDARD_ERROR].map(|name| {
+            let text = fs::read(directory.join(name)).unwrap_or_default();
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        let why = complaint(&text).map(str::to_owned).unwrap_or_else(|| {
+            let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+            match [errors, text].iter().find_map(|text| last_line(text)) {
+                Some(line) => format!("it does not say why ({how}); its last words are: {line}"),
+                None => format!("it does not say why ({how}), and its log is empty"),
+            }
+        });
+        ProcessError::Refused(format!("CRIU {} cannot {action} it: {why}", self.version))
     }
+}
+
+/// The first complaint in a log that has to do with a failure.
+fn complaint(text: &str) -> Option<&str> {
+    let complaints = || text.lines().filter_map(|line| line.split_once("Error ").map(|(_, rest)| rest));
+    let fatal = complaints().find(|complaint| complaint.contains(FATAL));
+    fatal.or_else(|| complaints().find(|complaint| !HARMLESS.iter().any(|part| complaint.contains(part))))
+}
+
+fn last_line(text: &str) -> Option<&str> {
+    text.lines().map(str::trim).rfind(|line| !line.is_empty())
 }
 
 /// Microseconds that a dump kept the processes frozen, from CRIU's `stats-dump`: two magic numbers, a length, and a
 /// message whose field 1 is a message whose field 2 is the time.
 pub(crate) fn frozen_time(directory: &Path) -> Option<u64> {
     let bytes = fs::read(directory.join("stats-dump")).ok()?;
-    let mut rest = field(bytes.get(12..)?, 1)?.1;
+    let (1, Value::Bytes(mut rest), _) = field(bytes.get(12..)?)? else { return None };
     loop {
-        let (key, after) = varint(rest)?;
-        let (value, after) = varint(after)?;
-        match key >> 3 {
-            2 => return Some(value),
-            _ => rest = after,
+        match number_field(rest)? {
+            (2, value, _) => return Some(value),
+            (_, _, after) => rest = after,
         }
     }
 }
 
-/// The bytes of a length-delimited field at the start of a message.
-fn field(bytes: &[u8], number: u64) -> Option<(u64, &[u8])> {
-    let (key, rest) = varint(bytes)?;
-    let (length, rest) = varint(rest)?;
-    (key == number << 3 | 2).then_some((length, rest.get(..length as usize)?))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_complaint_is_the_one_that_matters() {
+        let first = "(00.1) Error (a.c:1): rlimit: Can't setup\n(00.2) Error (b.c:2): execvp(\"iptables-save\", ...) failed\n\
+                     (00.3) Error (c.c:3): no such luck\n(00.4) Error (d.c:4): Dumping FAILED.\n";
+        assert_eq!(complaint(first), Some("(c.c:3): no such luck"));
+        let fatal = "Error (tun.c:85): tun: Unable to create tun\n\
+                     Error (kerndat.c:1877): kerndat_tcp_repair failed when initializing kerndat.\n";
+        assert_eq!(
+            complaint(fatal),
+            Some("(kerndat.c:1877): kerndat_tcp_repair failed when initializing kerndat.")
+        );
+        assert_eq!(complaint("(00.1) all is well\n"), None);
+        assert_eq!(last_line("one\ntwo \n\n"), Some("two"));
+    }
 }

@@ -23,6 +23,7 @@ use super::images::{drain, receive};
 use super::kept::Kept;
 use super::options::{CheckpointOptions, CheckpointReport};
 use super::precopy::{PreCopy, Watch, seccomp};
+use super::requirements::{self, Provided};
 use super::tree::{self, Process};
 use super::work_directory::{WorkDirectory, accept_criu};
 use crate::arena::Arena;
@@ -83,6 +84,8 @@ struct Images {
 impl Run<'_> {
     fn take(&self, output: &mut NewFile, begun: Instant) -> Result<CheckpointReport, ProcessError> {
         let before = tree::list(self.pid)?;
+        let Provided { arguments: provided, notes } =
+            requirements::check(&before, &self.criu, &self.options.arguments)?;
         let expected = tree::resident(&before);
         self.progress.expect(expected);
         let most = self.options.max_memory.unwrap_or_else(limits::half_of_available);
@@ -104,6 +107,7 @@ impl Run<'_> {
         self.file.write_all_at(&container::header(true), 0).map_err(|source| self.output_error(source))?;
         let script = (!self.options.leave_running).then(|| Script::new(&work)).transpose()?;
         let mut arguments = vec!["-t".to_owned(), self.pid.to_string()];
+        arguments.extend(provided);
         arguments.extend(self.options.arguments.iter().cloned());
         arguments.extend(match &script {
             // The last script is run first, so that a failure of others comes too late to matter.
@@ -158,6 +162,7 @@ impl Run<'_> {
             seconds: begun.elapsed().as_secs_f64(),
             buffer_was_short: arena.was_starved(),
             left_running: self.options.leave_running,
+            notes,
         })
     }
 
@@ -172,12 +177,17 @@ impl Run<'_> {
         watch: Option<&Watch>,
     ) -> Result<Images, ProcessError> {
         let (began, is_to_hold) = (Instant::now(), script.is_some());
-        let failed = || self.criu.failed("save", work, "dump.log");
+        let failed = |guard: &mut Guard| {
+            let ended = guard.child.wait();
+            self.criu.failed("save", work, "dump.log", ended)
+        };
         let Some(socket) = accept_criu(&listener, &mut guard.child, self.progress) else {
             return Err(if self.progress.is_cancelled() {
                 ProcessError::Cancelled(self.pid)
             } else {
-                failed()
+                // Nothing takes its connection any more.
+                drop(listener);
+                failed(guard)
             });
         };
         let (send, pieces) = unbounded();
@@ -242,7 +252,7 @@ impl Run<'_> {
         guard.hold =
             received.map_err(|source| ProcessError::Resource { action: "take CRIU's images", source })?;
         if !criu_ok || is_to_hold && guard.hold.is_none() {
-            return Err(failed());
+            return Err(failed(guard));
         }
         let names = names.into_inner().unwrap_or_default();
         let images = names.into_iter().enumerate().map(|(image, name)| {

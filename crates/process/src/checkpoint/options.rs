@@ -54,6 +54,8 @@ pub struct CheckpointReport {
     pub buffer_was_short: bool,
     /// Whether the processes go on.
     pub left_running: bool,
+    /// What CRIU lacks on this system, and what was done about it.
+    pub notes: Vec<String>,
 }
 
 /// Report of the memory that was copied while the processes ran.

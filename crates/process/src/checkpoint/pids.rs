@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pagehaul_run::Progress;
 
-use super::wire::varint;
+use super::protobuf::{message, number_field};
 use crate::Pid;
 use crate::ProcessError;
 use crate::procfs::{self, Stat};
@@ -32,16 +32,13 @@ pub(crate) fn parse(image: &[u8]) -> Option<Vec<Pid>> {
     let mut rest = image.strip_prefix(&MAGIC)?;
     let mut pids = Vec::new();
     while !rest.is_empty() {
-        let (length, after) = rest.split_first_chunk()?;
-        let (mut entry, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let (mut entry, after) = message(rest)?;
         rest = after;
         let (mut process, mut threads) = (None, Vec::new());
         while !entry.is_empty() {
-            let (key, after) = varint(entry)?;
-            // All fields are numbers.
-            let (value, after) = (key & 7 == 0).then(|| varint(after))??;
+            let (number, value, after) = number_field(entry)?;
             entry = after;
-            match key >> 3 {
+            match number {
                 PROCESS => process = Some(Pid::try_from(value).ok()?),
                 THREADS => threads.push(value),
                 _ => {}

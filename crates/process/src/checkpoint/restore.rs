@@ -17,7 +17,7 @@ use super::container::{Container, Image, container_path};
 use super::criu::Criu;
 use super::info::check_blocks;
 use super::work_directory::{WorkDirectory, accept_criu};
-use super::{pids, wire};
+use super::{pids, timers, wire};
 use crate::Pid;
 use crate::ProcessError;
 
@@ -41,6 +41,8 @@ pub struct RestartReport {
     pub criu: String,
     /// Bytes of images.
     pub image_bytes: u64,
+    /// Periodic timers that had expired when they were saved. They fire again one interval after the restart.
+    pub rearmed_timers: usize,
     /// Seconds to verify every block.
     pub verify_seconds: f64,
     /// Seconds for everything.
@@ -70,6 +72,7 @@ pub fn restart(
     }
     let verify_seconds = begun.elapsed().as_secs_f64();
     pids::wait_until_free(&pids_of(&container)?, progress)?;
+    let timers = rearmed(&container)?;
     let work = WorkDirectory::new()?;
     let resource = |action| move |source| ProcessError::Resource { action, source };
     let listener = work.listen("streamer-serve.sock")?;
@@ -81,14 +84,14 @@ pub fn restart(
     // CRIU would wait for an answer on a connection that is not taken.
     drop(listener);
     let served = match socket {
-        Some(socket) => serve(socket, &container, options.threads, progress),
+        Some(socket) => serve(socket, &container, timers.as_ref(), options.threads, progress),
         None => Ok(()),
     };
     let ended = child.wait().map_err(resource("wait for CRIU"))?;
     // EAGAIN: no thread could be started, which is why CRIU has failed.
     let no_thread = matches!(&served, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
     if !ended.success() && !no_thread {
-        return Err(criu.failed("restart", work.path(), "restore.log"));
+        return Err(criu.failed("restart", work.path(), "restore.log", Ok(ended)));
     }
     served.map_err(resource("give CRIU its images"))?;
     let pid = std::fs::read_to_string(&pid_file).unwrap_or_default().trim().parse().unwrap_or(0);
@@ -96,6 +99,7 @@ pub fn restart(
         pid,
         criu: criu.version,
         image_bytes,
+        rearmed_timers: timers.map_or(0, |timers| timers.count),
         verify_seconds,
         seconds: begun.elapsed().as_secs_f64(),
     })
@@ -111,10 +115,25 @@ fn pids_of(container: &Container) -> Result<Vec<Pid>, ProcessError> {
     })
 }
 
+/// The image of open files, changed so that expired periodic timers fire again.
+struct Rearmed {
+    files: Vec<u8>,
+    count: usize,
+}
+
+/// None if there is no such timer, or the image is not as CRIU 4 writes it.
+fn rearmed(container: &Container) -> Result<Option<Rearmed>, ProcessError> {
+    let image = container.index.images.iter().find(|image| image.name == timers::IMAGE);
+    let content = image.map(|image| container.content(image)).transpose()?;
+    let changed = content.and_then(|content| timers::rearm(&content));
+    Ok(changed.filter(|(_, count)| *count > 0).map(|(files, count)| Rearmed { files, count }))
+}
+
 /// Answers CRIU until it has all it wants.
 fn serve(
     mut socket: UnixStream,
     container: &Container,
+    timers: Option<&Rearmed>,
     threads: usize,
     progress: &Progress,
 ) -> io::Result<()> {
@@ -125,8 +144,14 @@ fn serve(
             let Some(image) = image else { continue };
             let pipe = wire::receive_pipe(&socket)?;
             let _ = rustix::pipe::fcntl_setpipe_size(&pipe, 1 << 20);
+            let mut pipe = File::from(pipe);
+            let changed = timers.filter(|_| name == timers::IMAGE);
             // On its own: CRIU may ask for another before it has read this.
-            let give = move || give(container, image, File::from(pipe), threads, progress);
+            let give = move || match changed {
+                // If CRIU has closed its end, it says why.
+                Some(changed) => drop(pipe.write_all(&changed.files)),
+                None => give(container, image, pipe, threads, progress),
+            };
             // Without a thread the pipe is closed, and CRIU gives up.
             Builder::new().name("image".into()).spawn_scoped(scope, give)?;
         }

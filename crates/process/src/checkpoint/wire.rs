@@ -5,6 +5,8 @@ use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use super::protobuf::{Value, field};
+
 /// Maximum size of a message: a file name and a little.
 const MAX: u32 = 4096;
 
@@ -26,23 +28,9 @@ pub(crate) fn read_name(socket: &mut impl Read) -> io::Result<Option<String>> {
 
 /// Field 1 of a message, as text. CRIU's names have no directories in them.
 fn name(message: &[u8]) -> Option<String> {
-    // Field 1, length-delimited.
-    let rest = message.strip_prefix(&[1 << 3 | 2])?;
-    let (length, rest) = varint(rest)?;
-    let name = String::from_utf8(rest.get(..length as usize)?.to_vec()).ok()?;
+    let (1, Value::Bytes(name), _) = field(message)? else { return None };
+    let name = String::from_utf8(name.to_vec()).ok()?;
     (!name.is_empty() && !name.contains('/')).then_some(name)
-}
-
-/// A number in protobuf's variable length, and what follows.
-pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0u64;
-    for (index, &byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f).checked_shl(7 * index as u32)?;
-        if byte & 0x80 == 0 {
-            return Some((value, bytes.get(index + 1..)?));
-        }
-    }
-    None
 }
 
 /// The message that says whether a file exists: field 1, a number.
@@ -95,8 +83,6 @@ mod tests {
         assert_eq!(name(b"\x0a\x0bpages-1.img"), Some("pages-1.img".into()));
         assert_eq!(name(b"\x0a\x0cpages-1.img"), None);
         assert_eq!(name(b"\x0a\x03a/b"), None);
-        assert_eq!(varint(&[0x96, 0x01, 7]), Some((150, &[7][..])));
-        assert_eq!(varint(&[0x80; 11]), None);
     }
 
     proptest! {

@@ -88,3 +88,21 @@ def checkpoints(v):
     for each in (tree.pid, *children):
         os.kill(each, signal.SIGKILL)
     passed("checkpoint and restart: a process tree keeps its PIDs")
+    timer(v, tool, file)
+
+
+def timer(v, tool, file):
+    """A periodic timer that expires before the checkpoint and is read after the restart (CRIU's issue 3162)."""
+    count = v.directory / "expirations"
+    child = subprocess.Popen([v.args.subject, "1", "1", "timer", str(count)], stdin=subprocess.DEVNULL,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    until(count.exists, "the timer expires")
+    run(*tool, child.pid, file)
+    child.wait()
+    said = run(v.args.pagehaul, "restart", "--criu", v.args.criu, file).stdout
+    assert "had expired when they were saved: 1;" in said, said
+    count.with_suffix(".go").touch()
+    for least in (1, 2, 10):
+        until(lambda: int(count.read_text()) > least, f"the timer fires {least} times after the restart")
+    os.kill(child.pid, signal.SIGKILL)
+    passed("checkpoint and restart: a periodic timer that had expired fires again")

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::store::PageStore;
 use super::tracked::{exclude, push_joined};
-use crate::checkpoint::wire::varint;
+use crate::checkpoint::protobuf::{Value, message, number_field, put, put_message};
 use crate::{PAGE, Pid};
 
 /// Bytes of an image's magic numbers.
@@ -96,11 +96,9 @@ fn parse(list: &[u8]) -> Option<(&[u8], Vec<Entry>)> {
         rest = after;
         let (mut address, mut count, mut long_count, mut flags) = (None, None, None, PRESENT);
         while !entry.is_empty() {
-            let (key, after) = varint(entry)?;
-            // All fields are numbers.
-            let (value, after) = (key & 7 == 0).then(|| varint(after))??;
+            let (number, value, after) = number_field(entry)?;
             entry = after;
-            match key >> 3 {
+            match number {
                 ADDRESS => address = Some(value),
                 COUNT => count = Some(value),
                 LONG_COUNT => long_count = Some(value),
@@ -119,27 +117,15 @@ fn parse(list: &[u8]) -> Option<(&[u8], Vec<Entry>)> {
     Some((head, entries))
 }
 
-/// A message after its length, and what follows.
-fn message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = bytes.split_first_chunk()?;
-    rest.split_at_checked(u32::from_le_bytes(*length) as usize)
-}
-
 /// Adds an entry.
 fn encode(out: &mut Vec<u8>, address: u64, pages: u64, flags: u64) {
     let mut entry = Vec::new();
     // CRIU before 4.2 reads the short count only.
     let short = u64::from(u32::try_from(pages).unwrap_or(u32::MAX));
-    for (field, mut value) in [(ADDRESS, address), (COUNT, short), (FLAGS, flags), (LONG_COUNT, pages)] {
-        entry.push((field << 3) as u8);
-        while value >= 0x80 {
-            entry.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        entry.push(value as u8);
+    for (number, value) in [(ADDRESS, address), (COUNT, short), (FLAGS, flags), (LONG_COUNT, pages)] {
+        put(&mut entry, number, Value::Number(value));
     }
-    out.extend((entry.len() as u32).to_le_bytes());
-    out.extend(entry);
+    put_message(out, &entry);
 }
 
 impl Merged {
