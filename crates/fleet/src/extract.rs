@@ -34,8 +34,8 @@ const MAX_OUTPUT: u64 = 1 << 20;
 /// it. The table manifest has a row for each DUMP, with what could not be made and why. Other processes read each dump, with a time
 /// limit and 1 GiB of memory: a bad dump is a failed row.
 ///
-/// Exit status: 0, all dumps have tables; 1, none could be made or written; 2, the command line is wrong; 3, some dumps failed, or parts
-/// of them could not be read.
+/// Exit status: 0, all dumps have tables; 1, none could be made or written; 2, the command line is wrong; 3, some dumps failed, or are
+/// damaged or incomplete in parts that tables are made of.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul-fleet extract /var/crash/*/dump --to tables
@@ -152,15 +152,14 @@ fn summary(rows: &[Row], failed: usize, to: &Path) -> String {
 /// Extracts one dump, stage by stage.
 fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Row {
     let path = dump.first().map_or(Path::new(""), PathBuf::as_path);
-    let stage = |stage, defer| {
-        in_process(program, dump, stage, defer, arguments).unwrap_or_else(|why| Row::new(path, Some(why)))
-    };
+    let stage = |stage, defer| in_process(program, dump, stage, defer, arguments);
+    let failed = |why| Row::new(path, Some(why));
     let mut stages = Stage::value_variants().iter().copied().filter(|stage| arguments.needs(*stage));
     let before = states(dump);
     // The first also finds whether this is a recording. Only the others find most damage.
     let first = stages.next().unwrap_or(Stage::Facts);
     let defer = stages.clone().next().is_some() && !is_facts(path);
-    let mut row = Row { refused: false, ..stage(first, defer) };
+    let mut row = Row { refused: false, ..stage(first, defer).unwrap_or_else(failed) };
     if row.error.is_some() || row.run_id.is_some() {
         arguments.keep_wanted(&mut row);
         return row;
@@ -171,6 +170,8 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
             continue;
         }
         let more = stage(part, false);
+        let has_died = more.is_err();
+        let more = more.unwrap_or_else(failed);
         row.damaged |= more.damaged;
         if more.refused {
             // The dump may have it.
@@ -179,7 +180,10 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
         }
         if let Some(error) = more.error {
             row.lacks(part.tables(), &error);
-            row.failed_stages.push(format!("no {}: {error}", part.tables().join(", ")));
+            // A kernel may lack what they are made of: no dump of it has more.
+            if has_died || more.damaged || row.complete == Some(false) {
+                row.failed_stages.push(format!("no {}: {error}", part.tables().join(", ")));
+            }
             // Damage of a dump costs a stage. A full disk would cost tables in silence.
             if more.is_unwritten {
                 row.error = Some(error);
@@ -192,7 +196,7 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
         if row.damaged {
             row.lacks(first.tables(), IS_DAMAGED);
         } else {
-            let made = stage(first, false);
+            let made = stage(first, false).unwrap_or_else(failed);
             row.error = made.error;
             row.tables.extend(made.tables);
             row.missing.extend(made.missing);

@@ -53,7 +53,7 @@ pub(crate) struct Row {
     /// Whether `error` is that a table could not be written, which says nothing about the dump.
     #[serde(skip)]
     pub(crate) is_unwritten: bool,
-    /// Why stages made no tables of a dump that has others.
+    /// Why stages made no tables of a dump that is damaged or incomplete, and has others.
     #[serde(skip)]
     pub(crate) failed_stages: Vec<String>,
 }
