@@ -12,8 +12,8 @@ use crate::signature::hex;
 pub struct CrashId {
     /// 32 hex digits.
     pub crash_id: String,
-    /// Whether VMCOREINFO has no time of the crash: dumps of a hypervisor, live memory. Two such dumps of one boot differ only
-    /// by registers.
+    /// Whether VMCOREINFO has no time of the crash (dumps of a hypervisor, live memory), or no registers could be read. Two such dumps of
+    /// one boot differ only by registers, or do not show that they are of one crash.
     pub id_weak: bool,
 }
 
@@ -25,10 +25,13 @@ pub fn crash_id(all_notes: &[u8], lines: &[Line<'_>]) -> CrashId {
     let text = notes::vmcoreinfo(all_notes).map_or(&[][..], |(_, text)| text);
     let end = text.iter().rposition(|byte| !matches!(byte, 0 | b'\n')).map_or(0, |at| at + 1);
     hash.update(text.get(..end).unwrap_or(text));
+    let mut has_registers = false;
     for note in notes::iter(all_notes).filter(|note| note.name == b"CORE" && note.kind == NT_PRSTATUS) {
         hash.update(note.desc);
+        has_registers = true;
     }
-    let id_weak = notes::vmcoreinfo_value(all_notes, "CRASHTIME").is_none();
+    // Of a crash whose registers cannot be read, another dump may have them, and another ID.
+    let id_weak = notes::vmcoreinfo_value(all_notes, "CRASHTIME").is_none() || !has_registers;
     if id_weak {
         // Times of the first lines differ by boot.
         for line in lines.iter().filter(|line| line.nanoseconds > 0).take(64) {
@@ -60,6 +63,13 @@ mod tests {
         assert_eq!(id(&plain).crash_id.len(), 32);
         assert_ne!(id(&plain), id(&notes_of(b"OSRELEASE=6.1\nCRASHTIME=13\n", 1)));
         assert_ne!(id(&plain), id(&notes_of(b"OSRELEASE=6.1\nCRASHTIME=12\n", 2)));
+    }
+
+    #[test]
+    fn without_registers_another_dump_may_have_another_id() {
+        let mut notes = Vec::new();
+        notes::push(&mut notes, "VMCOREINFO", 0, b"OSRELEASE=6.1\nCRASHTIME=12\n");
+        assert!(crash_id(&notes, &[]).id_weak);
     }
 
     #[test]

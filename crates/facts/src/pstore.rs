@@ -62,8 +62,9 @@ pub fn is_pstore(start: &[u8]) -> bool {
 }
 
 /// The parts of one crash, in order of the log.
-fn text_of(files: &[Vec<u8>]) -> Result<(Header, Vec<(u32, String)>), PstoreError> {
+fn text_of(files: &[Vec<u8>]) -> Result<Records, PstoreError> {
     let mut parts: Vec<(Header, String)> = Vec::new();
+    let mut left_out = Vec::new();
     let mut bytes = 0;
     for (index, file) in files.iter().enumerate() {
         let inflated = if is_pstore(file) { None } else { inflate(file, MAX_INFLATED) };
@@ -83,7 +84,7 @@ fn text_of(files: &[Vec<u8>]) -> Result<(Header, Vec<(u32, String)>), PstoreErro
             }
         }
         if parts.len() == before {
-            return Err(PstoreError::Other(index + 1));
+            left_out.push(format!("file {} of them is damaged or no record", index + 1));
         }
     }
     // A panic says more than the oops before it, whose lines it has, too.
@@ -92,6 +93,13 @@ fn text_of(files: &[Vec<u8>]) -> Result<(Header, Vec<(u32, String)>), PstoreErro
         .map(|(header, _)| *header)
         .min_by_key(|header| (header.reason, std::cmp::Reverse(header.count)));
     let best = best.ok_or(PstoreError::Other(1))?;
+    for (other, _) in &parts {
+        let reason = REASONS.get(other.reason).copied().unwrap_or_default();
+        let why = format!("the records of {reason}#{} are left out: they are of another event", other.count);
+        if (other.reason, other.count) != (best.reason, best.count) && !left_out.contains(&why) {
+            left_out.push(why);
+        }
+    }
     parts.retain(|(header, _)| (header.reason, header.count) == (best.reason, best.count));
     // The first part has the end of the log.
     parts.sort_by_key(|(header, _)| std::cmp::Reverse(header.part));
@@ -100,7 +108,29 @@ fn text_of(files: &[Vec<u8>]) -> Result<(Header, Vec<(u32, String)>), PstoreErro
         let reason = REASONS.get(best.reason).copied().unwrap_or_default();
         return Err(PstoreError::Twice { reason, count: best.count, part });
     }
-    Ok((best, parts.into_iter().map(|(header, text)| (header.part, text)).collect()))
+    if parts.windows(2).any(|pair| matches!(pair, [(_, one), (_, next)] if last_time(one) > first_time(next)))
+    {
+        left_out
+            .push("the times of the parts go back: they are of different boots, or a part is damaged".into());
+    }
+    Ok(Records { parts: parts.into_iter().map(|(header, text)| (header.part, text)).collect(), left_out })
+}
+
+/// The records of one event.
+struct Records {
+    /// Number and text of the parts, in order of the log.
+    parts: Vec<(u32, String)>,
+    /// What is wrong with others, or with these.
+    left_out: Vec<String>,
+}
+
+/// The time of the first line of a part that is whole: a part may begin within a line.
+fn first_time(text: &str) -> u64 {
+    text.lines().find(|line| line.starts_with('<')).map_or(u64::MAX, |line| record(line).1.nanoseconds)
+}
+
+fn last_time(text: &str) -> u64 {
+    text.lines().rfind(|line| line.starts_with('<')).map_or(0, |line| record(line).1.nanoseconds)
 }
 
 impl Facts {
@@ -109,7 +139,7 @@ impl Facts {
     /// # Errors
     /// [`PstoreError`] if they are not of one crash.
     pub fn from_pstore(files: &[Vec<u8>], extractor: String) -> Result<Self, PstoreError> {
-        let (_, parts) = text_of(files)?;
+        let Records { parts, left_out } = text_of(files)?;
         let absent = |what: &str, reason: &str| Missing { what: what.into(), reason: reason.into() };
         let mut missing = vec![
             absent("log", "pstore has only the end of the log"),
@@ -119,6 +149,7 @@ impl Facts {
                 "pstore has neither VMCOREINFO nor registers: the ID is not that of a dump of the crash",
             ),
         ];
+        missing.extend(left_out.iter().map(|why| absent("log", why)));
         let numbers: Vec<u32> = parts.iter().map(|(part, _)| *part).collect();
         if let Some(lacking) = (1..=numbers.len() as u32).find(|part| !numbers.contains(part)) {
             missing.push(absent("log", &format!("part {lacking} is missing")));
@@ -202,9 +233,15 @@ mod tests {
         // One file, as of systemd-pstore; another order; an oops before it.
         let oops = "Oops#1 Part1\n<4>[    0.500000] before\n";
         let whole = format!("{first}{last}");
-        for files in [&[whole.as_str()][..], &[oops, first, last], &[first, last]] {
+        for files in [&[whole.as_str()][..], &[first, last]] {
             assert_eq!(facts(files).unwrap(), joined);
         }
+        let with_oops = facts(&[oops, first, last]).unwrap();
+        assert_eq!((&with_oops.log, &with_oops.crash), (&joined.log, &joined.crash));
+        assert!(with_oops.missing.iter().any(|missing| missing.reason.contains("of Oops#1 are left out")));
+        let later = first.replace("1.000000", "7.000000").replace("2.000000", "9.000000");
+        let mixed = facts(&[&later, last]).unwrap();
+        assert!(mixed.missing.iter().any(|missing| missing.reason.contains("different boots")));
     }
 
     #[test]
@@ -214,7 +251,11 @@ mod tests {
         assert!(lacking.missing.iter().any(|missing| missing.reason == "part 2 is missing"));
         let twice = facts(&[&part(1), &part(1)]).unwrap_err();
         assert_eq!(twice, PstoreError::Twice { reason: "Panic", count: 2, part: 1 });
-        assert_eq!(facts(&[&part(1), "dmesg"]).unwrap_err(), PstoreError::Other(2));
+        let damaged = facts(&[&part(1), "dmesg"]).unwrap();
+        assert!(
+            damaged.missing.iter().any(|missing| missing.reason.starts_with("file 2 of them is damaged"))
+        );
+        assert_eq!(facts(&["dmesg"]).unwrap_err(), PstoreError::Other(1));
         assert!(facts(&[]).is_err());
         assert!(is_pstore(b"Panic#1 Part1\n<") && is_pstore(b"Oops#12 Part7"));
         assert!(!is_pstore(b"Panic#1\n") && !is_pstore(b"\xff#1 Part1\n") && !is_pstore(b""));

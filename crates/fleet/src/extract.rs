@@ -34,8 +34,8 @@ const MAX_OUTPUT: u64 = 1 << 20;
 /// it. The table manifest has a row for each DUMP, with what could not be made and why. Other processes read each dump, with a time
 /// limit and 1 GiB of memory: a bad dump is a failed row.
 ///
-/// Exit status: 0, all dumps have tables; 1, none could be made or written; 2, the command line is wrong; 3, some dumps failed, or are
-/// damaged or incomplete in parts that tables are made of.
+/// Exit status: 0, all dumps have tables; 1, none could be made or written; 2, the command line is wrong; 3, some dumps failed, are
+/// incomplete, or are damaged where tables are made of them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul-fleet extract /var/crash/*/dump --to tables
@@ -108,7 +108,7 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
             let error = error.strip_prefix(&format!("{path}: ")).unwrap_or(error);
             crate::tell(&format!("pagehaul-fleet: {path}: {error}"));
         } else {
-            for why in &row.failed_stages {
+            for why in &row.lost {
                 crate::tell(&format!("pagehaul-fleet: {}: {why}", row.path.display()));
             }
         }
@@ -116,7 +116,7 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
     arguments.tell_missing(&rows);
     crate::say(&if arguments.json { lines(&rows)? } else { summary(&rows, failed, &arguments.to) })?;
     Ok(match failed {
-        0 if rows.iter().all(|row| row.failed_stages.is_empty()) => ExitCode::SUCCESS,
+        0 if rows.iter().all(|row| row.lost.is_empty()) => ExitCode::SUCCESS,
         0 => ExitCode::from(3),
         failed if failed == dumps.len() => ExitCode::FAILURE,
         _ => ExitCode::from(3),
@@ -182,7 +182,7 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
             row.lacks(part.tables(), &error);
             // A kernel may lack what they are made of: no dump of it has more.
             if has_died || more.damaged || row.complete == Some(false) {
-                row.failed_stages.push(format!("no {}: {error}", part.tables().join(", ")));
+                row.lost.push(format!("no {}: {error}", part.tables().join(", ")));
             }
             // Damage of a dump costs a stage. A full disk would cost tables in silence.
             if more.is_unwritten {
@@ -200,6 +200,19 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
             row.error = made.error;
             row.tables.extend(made.tables);
             row.missing.extend(made.missing);
+        }
+    }
+    if row.missing.iter().any(|missing| others_stay(&missing.reason)) {
+        // The tables of another dump of the crash are there, and have more.
+        row.lost.clear();
+    } else if row.lost.is_empty() && row.error.is_none() {
+        if row.damaged {
+            row.lost
+                .push("it is damaged: tables may lack rows, and the manifest says which are missing".into());
+        } else if row.complete == Some(false) {
+            row.lost.push(
+                "it is incomplete: tables may lack rows, and the manifest says which are missing".into(),
+            );
         }
     }
     row.damaged = false;

@@ -53,9 +53,9 @@ pub(crate) struct Row {
     /// Whether `error` is that a table could not be written, which says nothing about the dump.
     #[serde(skip)]
     pub(crate) is_unwritten: bool,
-    /// Why stages made no tables of a dump that is damaged or incomplete, and has others.
+    /// What is lost of a dump that is damaged or incomplete, and has tables.
     #[serde(skip)]
-    pub(crate) failed_stages: Vec<String>,
+    pub(crate) lost: Vec<String>,
 }
 
 impl Row {
@@ -76,7 +76,7 @@ impl Row {
             tables: Vec::new(),
             missing: Vec::new(),
             is_unwritten: false,
-            failed_stages: Vec::new(),
+            lost: Vec::new(),
         }
     }
 

@@ -123,7 +123,7 @@ fn one_of_each(proven: Vec<(Proof, Candidate)>) -> Vec<(Proof, Candidate)> {
     };
     let mut kernels: Vec<(Proof, Candidate)> = Vec::new();
     for (proof, candidate) in proven {
-        match kernels.iter_mut().find(|(known, _)| *known == proof) {
+        match kernels.iter_mut().find(|(known, _)| known.root == proof.root) {
             Some((_, best)) if quality(&candidate) > quality(best) => *best = candidate,
             Some(_) => {}
             None => kernels.push((proof, candidate)),

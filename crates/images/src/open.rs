@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use pagehaul_elfcore::notes;
+use pagehaul_kernel::Kernel;
 use pagehaul_physmem::MapPolicy;
 use pagehaul_physmem::file::is_url;
 use pagehaul_vmcore::{Layout, Source, SourceError, SourceKind};
@@ -92,19 +93,27 @@ fn is_searched(source: &Source) -> bool {
 fn supply(source: &mut Source, kernels: &[KernelInMemory]) {
     let Some((kernel, others)) = kernels.split_first() else { return };
     let of_file = source.memory().notes().to_vec();
-    let found = notes_with(kernel, &of_file);
-    source.supply_notes(found);
-    if kernel.crash_time.is_some() {
-        // The CPUs went on after the crash: what the file has of them is of the capture kernel, or of a loop.
-        let of_crash = cpu_notes::of_crash(source.memory(), source.memory().notes());
-        if !of_crash.is_empty() {
-            source.supply_notes(notes_with(kernel, &of_crash));
-        } else if !others.is_empty() {
-            source.supply_notes(notes_with(kernel, &[]));
-        }
-    }
     let name = source.path().display().to_string();
     source.add_remark(format!("{name}: VMCOREINFO is from memory, at {:#x}", kernel.at));
+    if kernel.crash_time.is_some() {
+        source.supply_notes(notes_with(kernel, &[]));
+        // The CPUs went on after the crash: what the file has of them is of the capture kernel.
+        let of_crash = cpu_notes::of_crash(source.memory(), source.memory().notes());
+        if of_crash.is_empty() {
+            source.add_remark(format!(
+                "{name}: the registers that the CPUs saved at the crash cannot be read: there are none"
+            ));
+        } else {
+            source.supply_notes(notes_with(kernel, &of_crash));
+        }
+    } else {
+        source.supply_notes(notes_with(kernel, &of_file));
+    }
+    if let Err(error) = Kernel::discover(source.memory()) {
+        source.add_remark(format!(
+            "{name}: {error}: the file is cut, or its layout is wrong behind the kernel, and what is said of its memory may be wrong"
+        ));
+    }
     for other in others {
         let what = match (kernel.crash_time, other.crash_time) {
             (Some(_), None) => "which has no time of a crash, as capture kernels do",

@@ -8,6 +8,8 @@ use pagehaul_physmem::{PhysMemory, View};
 
 /// `struct uts_namespace` up to the end of its release: a count, and fields of 65 bytes (`struct new_utsname`).
 const UTS_BYTES: usize = 512;
+/// Bytes of a kernel image at most (`KERNEL_IMAGE_SIZE` of x86_64; arm64 and riscv64 reserve less).
+const MAX_IMAGE: u64 = 1 << 30;
 const SYSNAME: &[u8] = b"Linux\0";
 
 /// A kernel whose memory is there.
@@ -65,6 +67,10 @@ pub(crate) fn prove(info: &VmcoreInfo, memory: &dyn PhysMemory) -> Result<Proof,
     let (Some(release), Some(uts)) = (release, info.symbol("init_uts_ns")) else {
         return Err(Contradiction::Incomplete);
     };
+    // Any page can be reached by some address of the direct map; the kernel keeps this one in its image.
+    if info.symbol("_stext").is_some_and(|text| text.abs_diff(uts) > MAX_IMAGE) {
+        return Err(Contradiction::Incomplete);
+    }
     let translator =
         Translator::discover(info, memory).map_err(|error| Contradiction::Info(error.to_string()))?;
     let mut view = memory.view();

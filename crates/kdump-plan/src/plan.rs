@@ -171,6 +171,9 @@ fn memory(machine: &Machine<'_>, method: Method) -> Result<Memory, PlanError> {
     let Some(page_size) = PageSize::new(rustix::param::page_size() as u64) else {
         return assumed(named, "its pages are of an unknown size".into());
     };
+    if named != PageSize::KIB_4 && named != page_size {
+        return assumed(named, "the kernel has pages of another size than the running one".into());
+    }
     match LivePages::read(machine.root, page_size) {
         Ok(live) => Ok(Memory::of_running_kernel(machine.root, live, method)?),
         Err(error) => assumed(page_size, error.to_string()),

@@ -17,8 +17,8 @@ impl Release {
     /// The size of its pages, as far as the name says it: Debian has `-arm64-16k`, Fedora and RHEL `+64k`, openSUSE `-64kb`.
     pub fn page_size(&self) -> PageSize {
         let named = [("16k", 16), ("64k", 64)].into_iter().find(|(name, _)| {
-            let last = self.0.rsplit(['-', '+']).next().unwrap_or_default();
-            last == *name || last.strip_suffix('b') == Some(name)
+            let last = self.0.rsplit(['-', '+']).next().unwrap_or_default().to_ascii_lowercase();
+            last == **name || last.strip_suffix('b') == Some(*name)
         });
         named.and_then(|(_, kib)| PageSize::new(kib << 10)).unwrap_or(PageSize::KIB_4)
     }

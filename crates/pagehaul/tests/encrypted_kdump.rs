@@ -53,7 +53,7 @@ fn logs_are_encrypted_too() {
     let setup = Setup::new(&mut machine);
     let recipients = key("ssh.pub");
     assert!(makedumpfile(&setup, "--dump-dmesg vmcore log", &recipients).status.success());
-    assert!(makedumpfile(&setup, "--dump-dmesg vmcore plain", Path::new("")).status.success());
+    setup.succeeds(&["makedumpfile", "--dump-dmesg", "vmcore", "plain"]);
     let plain = fs::read(setup.path("plain")).unwrap();
     assert!(plain.windows(12).any(|part| part == b"Kernel panic"));
     assert_eq!(read(&setup, "log"), plain);
@@ -81,6 +81,9 @@ fn nothing_is_written_that_would_not_be_encrypted() {
         ("-d 31 vmcore dump", &empty, "empty"),
         ("-d 31 vmcore dump", &damaged, "damaged"),
         ("-d 31 vmcore dump", &setup.path("absent"), "absent"),
+        ("-d 31 vmcore dump", &PathBuf::new(), "PAGEHAUL_RECIPIENTS is empty"),
+        ("--reassemble part other dump", &good, "use pagehaul convert --encrypt-to"),
+        ("-R dump", &good, "use pagehaul convert --encrypt-to"),
         ("-F -d 31 vmcore", &setup.path("absent"), "absent"),
         ("--dump-dmesg vmcore dump", &setup.path("absent"), "absent"),
         ("-E -d 31 vmcore dump", &good, "-E cannot be encrypted"),

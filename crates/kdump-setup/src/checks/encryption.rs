@@ -17,7 +17,7 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
         )),
         Ok(keys) => found.saw(format!("{file} has {keys} keys: dumps are encrypted to them")),
     }
-    if !facts.collector.as_ref().is_some_and(|collector| collector.is_pagehaul) {
+    if recipients.is_ok() && !facts.collector.as_ref().is_some_and(|collector| collector.is_pagehaul) {
         found.push(Finding::problem(
             "not-encrypted",
             format!("{file} exists, and pagehaul does not write the dump"),
@@ -26,7 +26,7 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
         ));
         return;
     }
-    if config.stack == Stack::KdumpTools {
+    if recipients.is_err() || config.stack == Stack::KdumpTools {
         return;
     }
     // Debian's scripts run in the real root file system.

@@ -31,10 +31,12 @@ pub(crate) fn facts(paths: &[PathBuf]) -> anyhow::Result<Option<Facts>> {
             if files.is_empty() {
                 return Ok(None);
             }
-            bail!(
-                "{} is no record of pstore, as those before it are: name those of one crash alone",
-                path.display()
-            );
+            if file.size() > 0 {
+                bail!(
+                    "{} is no record of pstore, as those before it are: name those of one crash alone",
+                    path.display()
+                );
+            }
         }
         let mut bytes = vec![0; file.size().min(MAX_FILE) as usize];
         file.read_exact_at(0, &mut bytes).with_context(context)?;

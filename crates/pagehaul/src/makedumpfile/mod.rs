@@ -92,7 +92,11 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     if options.symbols {
         messages.say(COMMON, "makedumpfile: -x and -i are not needed: the vmcore describes its kernel.");
     }
-    let done = match task {
+    let refused = match &task {
+        Task::Reassemble { .. } | Task::Rearrange { .. } => recipients::refuse_copies(),
+        _ => Ok(()),
+    };
+    let done = refused.and_then(|()| match task {
         Task::Help => help::usage(),
         Task::Version => help::version(),
         Task::Dump { source, outputs } => dump::dump(&options, &source, &outputs, &mut messages),
@@ -101,7 +105,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Task::Dmesg { source, output } => dmesg::save(&options, &source, output.as_deref(), &mut messages),
         Task::Rearrange { output } => rearrange::rearrange(&options, &output, &mut messages),
         Task::MemUsage { source } => mem_usage::show(&source, &mut messages),
-    };
+    });
     match done {
         Ok(Done::Printed) => ExitCode::SUCCESS,
         Ok(Done::Complete) => {
@@ -118,6 +122,9 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
 
 /// Fails if a dump would be refused for what is not on the command line.
 fn check(task: &Task, options: &Options) -> anyhow::Result<()> {
+    if matches!(task, Task::Reassemble { .. } | Task::Rearrange { .. }) {
+        return recipients::refuse_copies();
+    }
     let Task::Dump { source, outputs } = task else { return Ok(()) };
     match recipients::of(source)? {
         Some(_) => recipients::check(options, outputs.len()),

@@ -138,6 +138,9 @@ pub(super) fn make(planned: &Planned, basis: Basis) -> anyhow::Result<Plan> {
     }
     if let Some(cpus) = planned.cpus {
         facts.cpus = cpus;
+    } else if facts.cpus == 0 {
+        tell!("pagehaul: the machine is planned with one CPU, since its number is not known: give --cpus");
+        facts.cpus = 1;
     }
     let stack = planned.distribution.map(Distribution::stack).or(facts.stack()).unwrap_or(Stack::KdumpTools);
     let config = Config::of(stack, &root, &facts.release);
