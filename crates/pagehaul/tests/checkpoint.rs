@@ -203,6 +203,31 @@ fn processes_that_cannot_be_saved_are_refused() {
 }
 
 #[test]
+fn a_proc_of_another_pid_namespace_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: only root can make PID namespaces");
+        return;
+    }
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("checkpoint");
+    let mut subject = Subject::start(&["1", "1"]);
+    let refused = |command: &mut Command| {
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert!(said(&output).contains("/proc is of another PID namespace; mount /proc here"), "{}", said(&output));
+    };
+    let criu = stand_in();
+    let mut command = subject.tool_among_other_processes(&["checkpoint", "--criu"]);
+    refused(command.arg(&criu).arg(subject.pid()).arg(&path));
+    assert!(!path.exists());
+    subject.goes_on();
+    let (path, marker) = (saved(directory.path(), FREE), directory.path().join("marker"));
+    let mut command = subject.tool_among_other_processes(&["restart", "--criu"]);
+    refused(command.arg(&criu).arg(&path).env("TREE", FREE).env("RESTARTED", &marker));
+    assert!(!marker.exists(), "CRIU was started");
+}
+
+#[test]
 fn what_criu_lacks_is_found_before_anything_is_stopped() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("checkpoint");

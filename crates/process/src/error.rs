@@ -32,6 +32,14 @@ pub enum ProcessError {
         std::env::consts::ARCH
     )]
     Machine,
+    /// /proc numbers processes otherwise than this program's system calls do.
+    #[error(
+        "/proc is of another PID namespace; mount /proc here (mount -t proc proc /proc), or run pagehaul where it is mounted"
+    )]
+    OtherNamespace,
+    /// There is no /proc.
+    #[error("/proc is not mounted; mount it (mount -t proc proc /proc)")]
+    NoProc,
     /// Another process is its tracer, and there can be only one.
     #[error("process {pid} is traced by process {tracer} ({name}) already; end that debugger first")]
     Traced {

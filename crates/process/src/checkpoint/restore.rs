@@ -56,7 +56,7 @@ pub fn restart(
     progress: &Progress,
 ) -> Result<RestartReport, ProcessError> {
     let begun = Instant::now();
-    crate::check_machine()?;
+    crate::check_system()?;
     let container = Container::open(&container_path(path))?;
     let criu = Criu::find(options.criu.as_deref())?;
     criu.check_arguments(&options.arguments)?;
