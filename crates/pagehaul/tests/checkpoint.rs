@@ -34,6 +34,39 @@ fn said(output: &Output) -> String {
     String::from_utf8([output.stdout.as_slice(), &output.stderr].concat()).unwrap()
 }
 
+/// CRIU's exit status alone is no proof that something runs.
+#[test]
+fn a_restart_that_started_nothing_is_a_failure() {
+    let directory = tempdir().unwrap();
+    let path = saved(directory.path(), FREE);
+    let restart = |pretend: &str| {
+        let mut command = with_criu("restart");
+        command.arg("--json").arg(&path).env("TREE", FREE).env("RESTARTED", directory.path().join("marker"));
+        command.env("PRETEND", pretend).output().unwrap()
+    };
+    let nothing = "CRIU ended with success but started no process";
+    let dead = format!("process {FREE}, which it names as restarted, is not alive");
+    let (free, me) = (format!("pid {FREE}"), std::process::id());
+    for (pretend, part) in [
+        ("idle", nothing),
+        ("no-pid", nothing),
+        ("pid 0", nothing),
+        ("pid -1", nothing),
+        ("pid of it", nothing),
+        ("pid ", nothing),
+        (&free, &dead),
+    ] {
+        let output = restart(pretend);
+        assert_eq!(output.status.code(), Some(1), "{pretend}: {}", said(&output));
+        assert!(said(&output).contains(part), "{pretend}: {}", said(&output));
+        assert_eq!(output.stdout, b"", "{pretend}: there is a report");
+    }
+    let output = restart(&format!("pid {me}"));
+    assert!(output.status.success(), "{}", said(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["pid"], me);
+}
+
 /// A number that no process has, and none will soon.
 const FREE: &str = "4194303";
 
@@ -67,7 +100,7 @@ fn images_come_back_as_they_were() {
     let (path, marker) = (saved(directory.path(), FREE), directory.path().join("marker"));
     let output = restart(&path, &marker, FREE);
     assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains("process 77 runs again"));
+    assert!(said(&output).contains(" runs again"));
     assert_eq!(fs::read_to_string(&marker).unwrap(), "whole");
     let output = tool(&["info"]).arg(&path).output().unwrap();
     for part in ["checkpoint of processes", "complete      yes", "(sleep)", "images        3 "] {

@@ -134,6 +134,12 @@ pub enum ProcessError {
         /// The system's error.
         source: io::Error,
     },
+    /// CRIU did not restart anything, and did not say so.
+    #[error("CRIU ended with success but started no process")]
+    NothingStarted,
+    /// CRIU restarted a process that is not there.
+    #[error("CRIU ended with success, but process {0}, which it names as restarted, is not alive")]
+    NotAlive(Pid),
     /// A file to be read is not what it should be.
     #[error("{path}: {what}", path = path.display())]
     Damaged {

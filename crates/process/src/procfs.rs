@@ -181,7 +181,7 @@ impl Stat {
 /// that system calls take.
 pub(crate) fn check_namespace() -> Result<(), ProcessError> {
     const SELF: &str = "/proc/self";
-    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let me = rustix::process::getpid().as_raw_pid();
     let link = fs::read_link(SELF).ok().and_then(|link| link.to_str()?.parse().ok());
     // Only a /proc of processes that do not see this one has a link that leads nowhere.
     if link.is_none() && fs::symlink_metadata(SELF).is_err() {
