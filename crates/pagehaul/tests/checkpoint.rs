@@ -350,6 +350,43 @@ fn arguments_that_would_lose_pages_are_refused() {
     }
 }
 
+#[test]
+fn options_that_pagehaul_sets_are_refused_by_name() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("checkpoint");
+    let mut subject = Subject::start(&["1", "1"]);
+    let refused = |output: Output, name: &str| {
+        assert_eq!(output.status.code(), Some(2), "{name}: {}", said(&output));
+        let part = format!("pagehaul sets CRIU's option {name} itself; leave it out");
+        assert!(said(&output).contains(&part), "no {part:?} in {}", said(&output));
+    };
+    for (arguments, name) in [
+        (&["--tree", "1"][..], "--tree"),
+        (&["--shell-job", "-t1"], "-t"),
+        (&["--images-dir=x"], "--images-dir"),
+        (&["-D", "x"], "-D"),
+        (&["--pid", "1"], "--pid"),
+        (&["--action-script", "true"], "--action-script"),
+        (&["-R"], "-R"),
+        (&["--no-stream"], "--no-stream"),
+    ] {
+        let mut command = with_criu("checkpoint");
+        command.arg(subject.pid()).arg(&path).arg("--").args(arguments);
+        refused(command.output().unwrap(), name);
+        assert!(!path.exists());
+        subject.goes_on();
+    }
+    let (path, marker) = (saved(directory.path(), FREE), directory.path().join("marker"));
+    for (argument, name) in
+        [("--tree=1", "--tree"), ("-D", "-D"), ("--pidfile=x", "--pidfile"), ("-d", "-d"), ("-v0", "-v")]
+    {
+        let mut command = with_criu("restart");
+        command.arg(&path).args(["--", argument]).env("TREE", FREE).env("RESTARTED", &marker);
+        refused(command.output().unwrap(), name);
+        assert!(!marker.exists(), "{argument}: CRIU was started");
+    }
+}
+
 /// Bytes that a process has read ("rchar") or written ("wchar").
 fn counted(pid: u32, what: &str) -> u64 {
     let counts = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();

@@ -134,6 +134,9 @@ pub enum ProcessError {
         /// The system's error.
         source: io::Error,
     },
+    /// An argument for CRIU is an option that this program sets: the command line is wrong.
+    #[error("pagehaul sets CRIU's option {0} itself; leave it out after `--`")]
+    OwnOption(String),
     /// CRIU did not restart anything, and did not say so.
     #[error("CRIU ended with success but started no process")]
     NothingStarted,

@@ -17,8 +17,7 @@ const OLDEST: u32 = 4;
 /// Arguments for rounds of incremental images.
 const INCREMENTAL: [&str; 3] = ["--track-mem", "--prev-images-dir", "--auto-dedup"];
 /// Arguments that send images elsewhere. `--page-server` together with `--stream` makes images that cannot be restored.
-const ELSEWHERE: [&str; 6] =
-    ["--page-server", "--ps-socket", "--lazy-pages", "-D", "--images-dir", "--no-stream"];
+const ELSEWHERE: [&str; 3] = ["--page-server", "--ps-socket", "--lazy-pages"];
 
 /// The file in its directory that gets what it says before it has a log.
 const STANDARD_ERROR: &str = "stderr";

@@ -9,6 +9,7 @@ mod images;
 mod info;
 mod kept;
 mod options;
+mod own_options;
 pub(crate) mod pids;
 mod precopy;
 pub(crate) mod protobuf;

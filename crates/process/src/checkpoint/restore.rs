@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::container::{Container, Image, container_path};
 use super::criu::Criu;
 use super::info::check_blocks;
+use super::own_options::{self, Action};
 use super::work_directory::{WorkDirectory, accept_criu};
 use super::{pids, timers, wire};
 use crate::prepare::living;
@@ -56,6 +57,7 @@ pub fn restart(
     progress: &Progress,
 ) -> Result<RestartReport, ProcessError> {
     let begun = Instant::now();
+    own_options::check(Action::Restore, &options.arguments)?;
     crate::check_system()?;
     let container = Container::open(&container_path(path))?;
     let criu = Criu::find(options.criu.as_deref())?;
