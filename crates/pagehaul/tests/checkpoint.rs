@@ -192,7 +192,8 @@ fn criu_that_is_missing_old_or_fails_gets_one_sentence() {
         "/nonexistent/criu is not there: checkpoints need CRIU 4 or newer",
     );
     fails("version 3.17.1", &stand_in(), "is CRIU 3.17.1, which is too old");
-    fails("version ", &stand_in(), "of no known version");
+    fails("version ", &stand_in(), "--version does not print CRIU's version, but \"Version:\"; is it CRIU?");
+    fails("", Path::new("false"), "false --version does not print CRIU's version, but ");
     fails("fail", &stand_in(), "CRIU 4.1.1 cannot save it: (x.c:7): no such luck");
     let part = "it does not say why (signal: 9 (SIGKILL)); its last words are: (00.1) Seized task 7";
     fails("silent", &stand_in(), part);
@@ -247,7 +248,11 @@ fn a_proc_of_another_pid_namespace_is_refused() {
     let refused = |command: &mut Command| {
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-        assert!(said(&output).contains("/proc is of another PID namespace; mount /proc here"), "{}", said(&output));
+        assert!(
+            said(&output).contains("/proc is of another PID namespace; mount /proc here"),
+            "{}",
+            said(&output)
+        );
     };
     let criu = stand_in();
     let mut command = subject.tool_among_other_processes(&["checkpoint", "--criu"]);

@@ -17,6 +17,7 @@ mod requirements;
 mod restore;
 mod timers;
 mod tree;
+mod version;
 pub(crate) mod wire;
 mod work_directory;
 
