@@ -5,7 +5,8 @@
 //! What it does is chosen by the environment:
 //! PRETEND     version (what `--version` says), fail (complains in its log, before it connects), endless (pages never end),
 //!             tracks (the kernel can tell which pages change), signalled (is sent what ends programs while it saves), lacks
-//!             (`check` complains), corrected (saves inet sockets), silent (fails without a complaint)
+//!             (`check` complains), corrected (saves inet sockets), silent (fails without a complaint), idle (ends with success
+//!             and does nothing), no-pid (names no restarted process), pid N (names this one)
 //! TREE        PIDs in the images' process tree, separated by commas
 //! PAGES       MiB of pages
 //! GROWTH      processes by which the tree has to grow before it is frozen
@@ -55,6 +56,9 @@ fn main() {
     let (directory, log) = (after("-D").unwrap(), after("-o").unwrap());
     let log = directory.join(log);
     complain_in(log.clone());
+    if pretend == "idle" {
+        return;
+    }
     if pretend == "fail" {
         fs::write(log, "(00.1) Error (x.c:7): no such luck\n").unwrap();
         std::process::exit(1);
@@ -97,7 +101,12 @@ fn main() {
         }
         Some("restore") => {
             restore(&directory);
-            fs::write(after("--pidfile").unwrap(), "77").unwrap();
+            // Some process that lives: nothing is really restarted.
+            let parent = rustix::process::getppid().map_or(0, Pid::as_raw_pid).to_string();
+            let pid = pretend.strip_prefix("pid ").unwrap_or(&parent);
+            if pretend != "no-pid" {
+                fs::write(after("--pidfile").unwrap(), pid).unwrap();
+            }
         }
         _ => std::process::exit(2),
     }

@@ -34,6 +34,39 @@ fn said(output: &Output) -> String {
     String::from_utf8([output.stdout.as_slice(), &output.stderr].concat()).unwrap()
 }
 
+/// CRIU's exit status alone is no proof that something runs.
+#[test]
+fn a_restart_that_started_nothing_is_a_failure() {
+    let directory = tempdir().unwrap();
+    let path = saved(directory.path(), FREE);
+    let restart = |pretend: &str| {
+        let mut command = with_criu("restart");
+        command.arg("--json").arg(&path).env("TREE", FREE).env("RESTARTED", directory.path().join("marker"));
+        command.env("PRETEND", pretend).output().unwrap()
+    };
+    let nothing = "CRIU ended with success but started no process";
+    let dead = format!("process {FREE}, which it names as restarted, is not alive");
+    let (free, me) = (format!("pid {FREE}"), std::process::id());
+    for (pretend, part) in [
+        ("idle", nothing),
+        ("no-pid", nothing),
+        ("pid 0", nothing),
+        ("pid -1", nothing),
+        ("pid of it", nothing),
+        ("pid ", nothing),
+        (&free, &dead),
+    ] {
+        let output = restart(pretend);
+        assert_eq!(output.status.code(), Some(1), "{pretend}: {}", said(&output));
+        assert!(said(&output).contains(part), "{pretend}: {}", said(&output));
+        assert_eq!(output.stdout, b"", "{pretend}: there is a report");
+    }
+    let output = restart(&format!("pid {me}"));
+    assert!(output.status.success(), "{}", said(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["pid"], me);
+}
+
 /// A number that no process has, and none will soon.
 const FREE: &str = "4194303";
 
@@ -67,7 +100,7 @@ fn images_come_back_as_they_were() {
     let (path, marker) = (saved(directory.path(), FREE), directory.path().join("marker"));
     let output = restart(&path, &marker, FREE);
     assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains("process 77 runs again"));
+    assert!(said(&output).contains(" runs again"));
     assert_eq!(fs::read_to_string(&marker).unwrap(), "whole");
     let output = tool(&["info"]).arg(&path).output().unwrap();
     for part in ["checkpoint of processes", "complete      yes", "(sleep)", "images        3 "] {
@@ -159,7 +192,8 @@ fn criu_that_is_missing_old_or_fails_gets_one_sentence() {
         "/nonexistent/criu is not there: checkpoints need CRIU 4 or newer",
     );
     fails("version 3.17.1", &stand_in(), "is CRIU 3.17.1, which is too old");
-    fails("version ", &stand_in(), "of no known version");
+    fails("version ", &stand_in(), "--version does not print CRIU's version, but \"Version:\"; is it CRIU?");
+    fails("", Path::new("false"), "false --version does not print CRIU's version, but ");
     fails("fail", &stand_in(), "CRIU 4.1.1 cannot save it: (x.c:7): no such luck");
     let part = "it does not say why (signal: 9 (SIGKILL)); its last words are: (00.1) Seized task 7";
     fails("silent", &stand_in(), part);
@@ -200,6 +234,35 @@ fn processes_that_cannot_be_saved_are_refused() {
     let output = with_criu("checkpoint").arg(subject.pid()).arg(&path).output().unwrap();
     assert!(said(&output).contains("--force"), "{}", said(&output));
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn a_proc_of_another_pid_namespace_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: only root can make PID namespaces");
+        return;
+    }
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("checkpoint");
+    let mut subject = Subject::start(&["1", "1"]);
+    let refused = |command: &mut Command| {
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert!(
+            said(&output).contains("/proc is of another PID namespace; mount /proc here"),
+            "{}",
+            said(&output)
+        );
+    };
+    let criu = stand_in();
+    let mut command = subject.tool_among_other_processes(&["checkpoint", "--criu"]);
+    refused(command.arg(&criu).arg(subject.pid()).arg(&path));
+    assert!(!path.exists());
+    subject.goes_on();
+    let (path, marker) = (saved(directory.path(), FREE), directory.path().join("marker"));
+    let mut command = subject.tool_among_other_processes(&["restart", "--criu"]);
+    refused(command.arg(&criu).arg(&path).env("TREE", FREE).env("RESTARTED", &marker));
+    assert!(!marker.exists(), "CRIU was started");
 }
 
 #[test]
@@ -289,6 +352,43 @@ fn arguments_that_would_lose_pages_are_refused() {
         assert!(said(&output).contains(part), "no {part:?} in {}", said(&output));
         assert!(!path.exists());
         subject.goes_on();
+    }
+}
+
+#[test]
+fn options_that_pagehaul_sets_are_refused_by_name() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("checkpoint");
+    let mut subject = Subject::start(&["1", "1"]);
+    let refused = |output: Output, name: &str| {
+        assert_eq!(output.status.code(), Some(2), "{name}: {}", said(&output));
+        let part = format!("pagehaul sets CRIU's option {name} itself; leave it out");
+        assert!(said(&output).contains(&part), "no {part:?} in {}", said(&output));
+    };
+    for (arguments, name) in [
+        (&["--tree", "1"][..], "--tree"),
+        (&["--shell-job", "-t1"], "-t"),
+        (&["--images-dir=x"], "--images-dir"),
+        (&["-D", "x"], "-D"),
+        (&["--pid", "1"], "--pid"),
+        (&["--action-script", "true"], "--action-script"),
+        (&["-R"], "-R"),
+        (&["--no-stream"], "--no-stream"),
+    ] {
+        let mut command = with_criu("checkpoint");
+        command.arg(subject.pid()).arg(&path).arg("--").args(arguments);
+        refused(command.output().unwrap(), name);
+        assert!(!path.exists());
+        subject.goes_on();
+    }
+    let (path, marker) = (saved(directory.path(), FREE), directory.path().join("marker"));
+    for (argument, name) in
+        [("--tree=1", "--tree"), ("-D", "-D"), ("--pidfile=x", "--pidfile"), ("-d", "-d"), ("-v0", "-v")]
+    {
+        let mut command = with_criu("restart");
+        command.arg(&path).args(["--", argument]).env("TREE", FREE).env("RESTARTED", &marker);
+        refused(command.output().unwrap(), name);
+        assert!(!marker.exists(), "{argument}: CRIU was started");
     }
 }
 

@@ -140,6 +140,31 @@ fn cores_have_the_numbers_of_the_process_s_own_pid_namespace() {
     }
 }
 
+/// Files in /proc would be those of one process, and system calls would reach another.
+#[test]
+fn a_proc_of_another_pid_namespace_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: only root can make PID namespaces");
+        return;
+    }
+    let directory = tempdir().unwrap();
+    let mut subject = Subject::start(&["1", "1"]);
+    for mode in [&["core"][..], &["core", "--snapshot"], &["core", "--live"]] {
+        let mut command = subject.tool_among_other_processes(mode);
+        let output = command.arg(subject.pid()).arg(directory.path().join("core")).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{mode:?}: {text}");
+        assert_eq!(
+            text.trim_end(),
+            "pagehaul: /proc is of another PID namespace; mount /proc here (mount -t proc proc /proc), or run pagehaul \
+             where it is mounted",
+            "{mode:?}"
+        );
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "{mode:?}: a file is left");
+        subject.goes_on();
+    }
+}
+
 fn decompressed(path: &std::path::Path) -> Vec<u8> {
     let bytes = fs::read(path).unwrap();
     let mut out = Vec::with_capacity(1 << 30);

@@ -32,6 +32,14 @@ pub enum ProcessError {
         std::env::consts::ARCH
     )]
     Machine,
+    /// /proc numbers processes otherwise than this program's system calls do.
+    #[error(
+        "/proc is of another PID namespace; mount /proc here (mount -t proc proc /proc), or run pagehaul where it is mounted"
+    )]
+    OtherNamespace,
+    /// There is no /proc.
+    #[error("/proc is not mounted; mount it (mount -t proc proc /proc)")]
+    NoProc,
     /// Another process is its tracer, and there can be only one.
     #[error("process {pid} is traced by process {tracer} ({name}) already; end that debugger first")]
     Traced {
@@ -126,6 +134,15 @@ pub enum ProcessError {
         /// The system's error.
         source: io::Error,
     },
+    /// An argument for CRIU is an option that this program sets: the command line is wrong.
+    #[error("pagehaul sets CRIU's option {0} itself; leave it out after `--`")]
+    OwnOption(String),
+    /// CRIU did not restart anything, and did not say so.
+    #[error("CRIU ended with success but started no process")]
+    NothingStarted,
+    /// CRIU restarted a process that is not there.
+    #[error("CRIU ended with success, but process {0}, which it names as restarted, is not alive")]
+    NotAlive(Pid),
     /// A file to be read is not what it should be.
     #[error("{path}: {what}", path = path.display())]
     Damaged {

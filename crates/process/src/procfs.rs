@@ -177,12 +177,37 @@ impl Stat {
     }
 }
 
+/// Fails if /proc is not that of this program's PID namespace. Its numbers would then name other processes than the numbers
+/// that system calls take.
+pub(crate) fn check_namespace() -> Result<(), ProcessError> {
+    const SELF: &str = "/proc/self";
+    let me = rustix::process::getpid().as_raw_pid();
+    let link = fs::read_link(SELF).ok().and_then(|link| link.to_str()?.parse().ok());
+    // Only a /proc of processes that do not see this one has a link that leads nowhere.
+    if link.is_none() && fs::symlink_metadata(SELF).is_err() {
+        return Err(ProcessError::NoProc);
+    }
+    let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if is_numbered_by(me, link, &Status::parse(&text).ns_pids) {
+        Ok(())
+    } else {
+        Err(ProcessError::OtherNamespace)
+    }
+}
+
+/// Whether a /proc has this program's own number for it. `ns_pids` are its numbers from the namespace of /proc to its own, so
+/// that there is one only in its own (Linux 4.1: commit e4bc33245124, "/proc/PID/status: show all sets of pid according to
+/// ns"); the link alone could be equal by chance.
+fn is_numbered_by(me: Pid, link: Option<Pid>, ns_pids: &[Pid]) -> bool {
+    link == Some(me) && (ns_pids.is_empty() || *ns_pids == [me])
+}
+
 /// Verifies that a process can be saved. Returns its status.
 pub(crate) fn examine(pid: Pid) -> Result<Status, ProcessError> {
     if pid <= 0 {
         return Err(ProcessError::NoProcess(pid));
     }
-    crate::check_machine()?;
+    crate::check_system()?;
     let status = Status::read(pid)?;
     if status.tgid != pid && status.tgid > 0 {
         return Err(ProcessError::Refused(format!(
@@ -213,6 +238,16 @@ pub(crate) fn traced(pid: Pid, tracer: Pid) -> ProcessError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_proc_of_another_namespace_is_told_from_the_own() {
+        check_namespace().unwrap();
+        assert!(is_numbered_by(7, Some(7), &[7]) && is_numbered_by(7, Some(7), &[]));
+        for (link, ns_pids) in [(Some(900), &[900, 7][..]), (Some(7), &[7, 7]), (Some(900), &[]), (None, &[])]
+        {
+            assert!(!is_numbered_by(7, link, ns_pids), "{link:?} {ns_pids:?}");
+        }
+    }
 
     #[test]
     fn names_may_hold_parentheses_and_spaces() {

@@ -9,8 +9,8 @@ use pagehaul_codec::{Method, zstd_level};
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::time::{seconds, utc};
 use pagehaul_process::{
-    CheckpointInfo, CheckpointOptions, CheckpointReport, Pid, RestartOptions, RestartReport, checkpoint,
-    restart,
+    CheckpointInfo, CheckpointOptions, CheckpointReport, Pid, ProcessError, RestartOptions, RestartReport,
+    checkpoint, restart,
 };
 
 use crate::cli::options::{MaxMemory, Overwrite, Reporting, Threads, pid};
@@ -96,7 +96,7 @@ pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> 
     let (result, _) = run::cancellable(arguments.reporting.is_quiet(), |progress| {
         checkpoint(arguments.pid, &arguments.output, &options, progress)
     })?;
-    let report = result?;
+    let report = result.map_err(failure)?;
     print(&report, None, arguments.reporting.manner(false), || render(&report));
     Ok(ExitCode::SUCCESS)
 }
@@ -110,9 +110,17 @@ pub(crate) fn restore(arguments: &RestartArguments) -> anyhow::Result<ExitCode> 
     let (result, _) = run::cancellable(arguments.reporting.is_quiet(), |progress| {
         restart(&arguments.checkpoint, &options, progress)
     })?;
-    let report = result?;
+    let report = result.map_err(failure)?;
     print(&report, None, arguments.reporting.manner(false), || render_restart(&report));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Distinguishes a wrong command line from other errors.
+fn failure(error: ProcessError) -> anyhow::Error {
+    match error {
+        ProcessError::OwnOption(_) => usage::wrong(error.to_string()),
+        error => error.into(),
+    }
 }
 
 /// The helper of `checkpoint`.

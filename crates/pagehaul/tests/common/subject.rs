@@ -61,6 +61,20 @@ impl Subject {
         this
     }
 
+    /// A command that runs the tool in a PID namespace of its own, with the /proc of this one. In that namespace, a process that
+    /// sleeps has this subject's number. Only root can make it.
+    pub fn tool_among_other_processes(&self, arguments: &[&str]) -> Command {
+        // ns_last_pid is that of the namespace of the process that writes to it. The sleeper ends with the namespace.
+        let script = r#"echo $(($0 - 1)) > /proc/sys/kernel/ns_last_pid
+            sleep 600 < /dev/null > /dev/null 2>&1 &
+            [ $! = $0 ] || exit 99
+            "$@"; exit"#;
+        let mut command = Command::new("unshare");
+        command.args(["-pf", "--kill-child", "sh", "-c", script]).args([&self.pid(), BINARY]).args(arguments);
+        command.stdin(Stdio::null());
+        command
+    }
+
     /// Examples are built next to the tests' directory by `cargo test`, but not by `cargo test --test core`.
     pub fn program() -> PathBuf {
         std::env::current_exe().unwrap().parent().unwrap().join("../examples/subject")

@@ -8,17 +8,17 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use super::precopy::seccomp::Watched;
 use super::protobuf::{Value, field, number_field};
+use super::version;
 use crate::ProcessError;
 use crate::signal_mask::{Blocked, ENDING};
 
 /// The oldest version whose image streamer protocol and images are known to work on today's kernels.
-const OLDEST: u32 = 4;
+pub(super) const OLDEST: u32 = 4;
 
 /// Arguments for rounds of incremental images.
 const INCREMENTAL: [&str; 3] = ["--track-mem", "--prev-images-dir", "--auto-dedup"];
 /// Arguments that send images elsewhere. `--page-server` together with `--stream` makes images that cannot be restored.
-const ELSEWHERE: [&str; 6] =
-    ["--page-server", "--ps-socket", "--lazy-pages", "-D", "--images-dir", "--no-stream"];
+const ELSEWHERE: [&str; 3] = ["--page-server", "--ps-socket", "--lazy-pages"];
 
 /// The file in its directory that gets what it says before it has a log.
 const STANDARD_ERROR: &str = "stderr";
@@ -40,26 +40,14 @@ impl Criu {
     /// Finds `criu` on PATH, or takes the one given, and makes sure of its version.
     pub(crate) fn find(given: Option<&Path>) -> Result<Self, ProcessError> {
         let program = given.map_or_else(|| PathBuf::from("criu"), Path::to_owned);
-        let output = Command::new(&program).arg("--version").stdin(Stdio::null()).output();
-        let output = output.map_err(|error| {
-            ProcessError::Refused(match error.kind() {
-                io::ErrorKind::NotFound => format!(
-                    "{} is not there: checkpoints need CRIU {OLDEST} or newer (Debian 13 has 4.1) on PATH",
-                    program.display()
-                ),
-                _ => format!("cannot run {}: {error}", program.display()),
-            })
-        })?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let version =
-            text.lines().find_map(|line| line.strip_prefix("Version:")).unwrap_or("").trim().to_owned();
+        let version = version::of(&program, version::LIMIT)
+            .map_err(|why| ProcessError::Refused(why.sentence(&program)))?;
         let this = Self { program, version };
         if !this.is_at_least((OLDEST, 0)) {
-            let Self { program, version } = &this;
             return Err(ProcessError::Refused(format!(
                 "{} is CRIU {}, which is too old: checkpoints need version {OLDEST} or newer",
-                program.display(),
-                if version.is_empty() { "of no known version" } else { version }
+                this.program.display(),
+                this.version
             )));
         }
         Ok(this)
@@ -204,7 +192,7 @@ fn complaint(text: &str) -> Option<&str> {
     fatal.or_else(|| complaints().find(|complaint| !HARMLESS.iter().any(|part| complaint.contains(part))))
 }
 
-fn last_line(text: &str) -> Option<&str> {
+pub(super) fn last_line(text: &str) -> Option<&str> {
     text.lines().map(str::trim).rfind(|line| !line.is_empty())
 }
 

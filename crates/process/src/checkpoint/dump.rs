@@ -22,6 +22,7 @@ use super::hold::{Hold, Script};
 use super::images::{drain, receive};
 use super::kept::Kept;
 use super::options::{CheckpointOptions, CheckpointReport};
+use super::own_options::{self, Action};
 use super::precopy::{PreCopy, Watch, seccomp};
 use super::requirements::{self, Provided};
 use super::tree::{self, Process};
@@ -39,6 +40,7 @@ pub fn checkpoint(
     progress: &Progress,
 ) -> Result<CheckpointReport, ProcessError> {
     let begun = Instant::now();
+    own_options::check(Action::Dump, &options.arguments)?;
     procfs::examine(pid)?;
     let criu = Criu::find(options.criu.as_deref())?;
     criu.check_arguments(&options.arguments)?;

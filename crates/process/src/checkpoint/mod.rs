@@ -9,6 +9,7 @@ mod images;
 mod info;
 mod kept;
 mod options;
+mod own_options;
 pub(crate) mod pids;
 mod precopy;
 pub(crate) mod protobuf;
@@ -16,6 +17,7 @@ mod requirements;
 mod restore;
 mod timers;
 mod tree;
+mod version;
 pub(crate) mod wire;
 mod work_directory;
 

@@ -164,7 +164,7 @@ fn shares_namespace(pid: Pid, kind: &str) -> bool {
     theirs.is_none() || ours.is_none() || theirs == ours
 }
 
-fn is_on_path(program: &str) -> bool {
+pub(super) fn is_on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }

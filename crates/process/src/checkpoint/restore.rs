@@ -1,6 +1,6 @@
 //! Restarting from a checkpoint: every block is checked, then CRIU is given the images it asks for.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,11 @@ use serde::Serialize;
 use super::container::{Container, Image, container_path};
 use super::criu::Criu;
 use super::info::check_blocks;
+use super::own_options::{self, Action};
 use super::work_directory::{WorkDirectory, accept_criu};
 use super::{pids, timers, wire};
-use crate::Pid;
-use crate::ProcessError;
+use crate::prepare::living;
+use crate::{Pid, ProcessError};
 
 /// How processes are restarted.
 #[derive(Debug, Clone, Default)]
@@ -56,7 +57,8 @@ pub fn restart(
     progress: &Progress,
 ) -> Result<RestartReport, ProcessError> {
     let begun = Instant::now();
-    crate::check_machine()?;
+    own_options::check(Action::Restore, &options.arguments)?;
+    crate::check_system()?;
     let container = Container::open(&container_path(path))?;
     let criu = Criu::find(options.criu.as_deref())?;
     criu.check_arguments(&options.arguments)?;
@@ -94,7 +96,7 @@ pub fn restart(
         return Err(criu.failed("restart", work.path(), "restore.log", Ok(ended)));
     }
     served.map_err(resource("give CRIU its images"))?;
-    let pid = std::fs::read_to_string(&pid_file).unwrap_or_default().trim().parse().unwrap_or(0);
+    let pid = started(&pid_file)?;
     Ok(RestartReport {
         pid,
         criu: criu.version,
@@ -103,6 +105,18 @@ pub fn restart(
         verify_seconds,
         seconds: begun.elapsed().as_secs_f64(),
     })
+}
+
+/// The first process, whose number CRIU wrote to a file. Fails unless it runs.
+fn started(pid_file: &Path) -> Result<Pid, ProcessError> {
+    let text = fs::read_to_string(pid_file).unwrap_or_default();
+    let pid = text.trim().parse().ok().filter(|pid: &Pid| *pid > 0);
+    let pid = pid.ok_or(ProcessError::NothingStarted)?;
+    match living(pid) {
+        Ok(_) => Ok(pid),
+        Err(ProcessError::NoProcess(_) | ProcessError::Zombie(_)) => Err(ProcessError::NotAlive(pid)),
+        Err(error) => Err(error),
+    }
 }
 
 /// The PIDs that a checkpoint's processes and threads had.
