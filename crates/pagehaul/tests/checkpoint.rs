@@ -314,6 +314,22 @@ fn what_criu_lacks_is_found_before_anything_is_stopped() {
     assert!(!is_saved && text.contains(part), "{text}");
     process.kill().unwrap();
     process.wait().unwrap();
+    // Nothing replaces `ip`, which is missing as well as iptables.
+    let mut process = Command::new("unshare")
+        .args(["--net", "--fork", "sh", "-c", "echo; exec sleep 600"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It is in its namespace once it speaks.
+    let mut byte = [0];
+    process.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", process.id());
+    let child: u32 = fs::read_to_string(children).unwrap().trim().parse().unwrap();
+    let (is_saved, text) = save(child, "version 4.2", &[], Some(&nothing));
+    let part = "has a network namespace of its own, for which CRIU needs ip on PATH; install it";
+    assert!(!is_saved && text.contains(part), "{text}");
+    assert!(Command::new("kill").arg(child.to_string()).status().unwrap().success());
+    process.wait().unwrap();
     // System V shared memory.
     let mut subject = Subject::start(&["1", "1", "segment"]);
     let (is_saved, text) = save(subject.pid().parse().unwrap(), "", &[], None);

@@ -113,7 +113,7 @@ fn network_lock(
 ) -> Result<(), ProcessError> {
     let has = |option: &str| arguments.iter().any(|argument| argument == option);
     let (needs, why) = if !shares_namespace(root, "net") {
-        (&["iptables-restore", "ip"][..], format!("process {root} has a network namespace of its own"))
+        (&["ip", "iptables-restore"][..], format!("process {root} has a network namespace of its own"))
     } else if has("--tcp-established")
         && let Some(process) = tree.iter().find(|process| is_connected(process.pid))
     {
@@ -121,6 +121,7 @@ fn network_lock(
     } else {
         return Ok(());
     };
+    // The first that is missing: nothing replaces `ip`.
     let Some(missing) = needs.iter().copied().find(|program| !is_on_path(program)) else { return Ok(()) };
     let method = lock_method(arguments);
     let is_by_tables = missing != "ip";
