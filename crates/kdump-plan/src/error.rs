@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use pagehaul_bench::BenchError;
 
-/// Why there is no plan.
+/// Why a plan could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The machine's memory cannot be measured.

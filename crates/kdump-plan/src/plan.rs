@@ -113,8 +113,9 @@ impl Plan {
         let chosen = choose(&times, goal.capture_cpus, most, &mut reasons).unwrap_or_else(|| predict(1));
         let user_excluded = level & 8 != 0;
         let reserve = reserve(stack, facts.memory, chosen.cpus, &facts.release, facts.has_cma, user_excluded);
-        let is_pagehaul =
-            machine.is_described || facts.collector.as_ref().is_some_and(|collector| collector.is_pagehaul);
+        // Of a machine without files, nothing is installed yet.
+        let is_pagehaul = machine.is_described && machine.is_here
+            || facts.collector.as_ref().is_some_and(|collector| collector.is_pagehaul);
         if !is_pagehaul {
             reasons.push(
                 "the configured codec stays: install pagehaul-kdump first, makedumpfile may lack this one and would not compress"

@@ -318,3 +318,18 @@ fn rates_of_a_capture_make_the_times_of_a_plan() {
 fn said(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
+
+/// With more memory than it has, a machine below --root still has the programs that are there.
+#[test]
+fn the_codec_is_planned_by_the_program_that_is_installed() {
+    let directory = machine();
+    let root = directory.path();
+    let kept = "the configured codec stays";
+    let (_, text, _) = kdump("plan", root, &["--memory", "1T"]);
+    assert!(!text.contains(kept), "{text}");
+    fs::write(root.join("usr/bin/makedumpfile"), "another program").unwrap();
+    for arguments in [&[][..], &["--memory", "1T"]] {
+        let (_, text, _) = kdump("plan", root, arguments);
+        assert!(text.contains(kept), "{arguments:?}: {text}");
+    }
+}

@@ -139,7 +139,7 @@ pub(super) fn make(planned: &Planned, basis: Basis) -> anyhow::Result<Plan> {
     if let Some(cpus) = planned.cpus {
         facts.cpus = cpus;
     } else if facts.cpus == 0 {
-        tell!("pagehaul: the machine is planned with one CPU, since its number is not known: give --cpus");
+        tell!("pagehaul: the number of CPUs is not known, and one is assumed; give --cpus");
         facts.cpus = 1;
     }
     let stack = planned.distribution.map(Distribution::stack).or(facts.stack()).unwrap_or(Stack::KdumpTools);
