@@ -118,3 +118,17 @@ fn options_are_refused_as_in_a_crash() {
         assert!(text.contains("[refused-option]") && text.contains(reason), "{text}");
     }
 }
+
+#[test]
+fn recipients_that_lead_nowhere_are_no_recipients() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    good(root);
+    write(root, "etc/pagehaul/other", "");
+    std::os::unix::fs::symlink("nowhere", root.join("etc/pagehaul/recipients")).unwrap();
+    let (code, text) = check(root, &[]);
+    assert!(code == Some(3) && text.contains("it is a link to a file that does not exist"), "{text}");
+    fs::remove_file(root.join("etc/pagehaul/recipients")).unwrap();
+    let (code, text) = check(root, &[]);
+    assert!(code == Some(0) && !text.contains("recipients"), "{text}");
+}
