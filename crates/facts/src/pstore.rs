@@ -17,11 +17,11 @@ const MAX_BYTES: usize = 8 << 20;
 /// Why files are no records of a crash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PstoreError {
-    /// One of them is none.
+    /// None of them is one.
     #[error(
-        "file {0} of them is no record of a kernel log in pstore, which begins with a line such as `Panic#1 Part1`"
+        "expected records of a kernel log in pstore, each of which begins with a line such as `Panic#1 Part1`"
     )]
-    Other(usize),
+    NoRecord,
     /// There are two of one part.
     #[error("part {part} of {reason}#{count} is there twice: name the records of one crash")]
     Twice {
@@ -84,7 +84,7 @@ fn text_of(files: &[Vec<u8>]) -> Result<Records, PstoreError> {
             }
         }
         if parts.len() == before {
-            left_out.push(format!("file {} of them is damaged or no record", index + 1));
+            left_out.push(format!("file {} is damaged, or no record", index + 1));
         }
     }
     // A panic says more than the oops before it, whose lines it has, too.
@@ -92,7 +92,7 @@ fn text_of(files: &[Vec<u8>]) -> Result<Records, PstoreError> {
         .iter()
         .map(|(header, _)| *header)
         .min_by_key(|header| (header.reason, std::cmp::Reverse(header.count)));
-    let best = best.ok_or(PstoreError::Other(1))?;
+    let best = best.ok_or(PstoreError::NoRecord)?;
     for (other, _) in &parts {
         let reason = REASONS.get(other.reason).copied().unwrap_or_default();
         let why = format!("the records of {reason}#{} are left out: they are of another event", other.count);
@@ -252,10 +252,8 @@ mod tests {
         let twice = facts(&[&part(1), &part(1)]).unwrap_err();
         assert_eq!(twice, PstoreError::Twice { reason: "Panic", count: 2, part: 1 });
         let damaged = facts(&[&part(1), "dmesg"]).unwrap();
-        assert!(
-            damaged.missing.iter().any(|missing| missing.reason.starts_with("file 2 of them is damaged"))
-        );
-        assert_eq!(facts(&["dmesg"]).unwrap_err(), PstoreError::Other(1));
+        assert!(damaged.missing.iter().any(|missing| missing.reason.starts_with("file 2 is damaged")));
+        assert_eq!(facts(&["dmesg"]).unwrap_err(), PstoreError::NoRecord);
         assert!(facts(&[]).is_err());
         assert!(is_pstore(b"Panic#1 Part1\n<") && is_pstore(b"Oops#12 Part7"));
         assert!(!is_pstore(b"Panic#1\n") && !is_pstore(b"\xff#1 Part1\n") && !is_pstore(b""));

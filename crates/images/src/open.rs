@@ -111,7 +111,7 @@ fn supply(source: &mut Source, kernels: &[KernelInMemory]) {
     }
     if let Err(error) = Kernel::discover(source.memory()) {
         source.add_remark(format!(
-            "{name}: {error}: the file is cut, or its layout is wrong behind the kernel, and what is said of its memory may be wrong"
+            "{name}: {error}: the file is truncated, or its layout is wrong after the kernel; what is reported of its memory may be wrong"
         ));
     }
     for other in others {

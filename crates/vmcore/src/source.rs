@@ -317,7 +317,12 @@ fn recognize_contents<F: ReadAt + 'static>(
         } else if magic.is_empty() {
             "the file is empty; expected a vmcore or a dump".into()
         } else if let Some(program) = compressed_by(magic) {
-            format!("compressed by {program}; decompress it first (`{program} -d`)")
+            let or = if program == "zstd" {
+                "; a core of a process, by `pagehaul core`, is described by `pagehaul info`"
+            } else {
+                ""
+            };
+            format!("compressed by {program}: decompress it first (`{program} -d`){or}")
         } else {
             "neither an ELF vmcore nor a kdump-compressed or flattened dump nor an image by LiME starts here; of a raw image of \
              memory, --layout says where its bytes belong"
