@@ -1,12 +1,13 @@
-//! Encrypted dumps in files and on standard output.
+//! Encrypted dumps and cores in files and on standard output.
 
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pagehaul_capture::Target;
 use pagehaul_encryption::Recipients;
-use pagehaul_output::{CreateOptions, Naming, NewFile, Special, checksums};
+use pagehaul_output::{CreateOptions, Naming, NewFile, OutputError, Special, checksums};
 use pagehaul_upload::{UploadError, Uploading};
 
 /// A file that could not be completed is kept if it has more: less holds no page.
@@ -18,6 +19,12 @@ pub(crate) enum Written<T> {
     Named(T),
     /// The disk is full, or fails. The file, under the name of an incomplete one, has what was written before.
     Part { file: PathBuf, why: anyhow::Error },
+}
+
+/// Standard output, and its name in messages.
+pub(crate) fn stdout() -> anyhow::Result<(Arc<File>, &'static Path)> {
+    let file = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
+    Ok((Arc::new(file), Path::new("standard output")))
 }
 
 /// Has `write` fill a pipe that is encrypted into `file`.
@@ -40,15 +47,7 @@ pub(crate) fn create<T>(
     recipients: &Recipients,
     write: impl FnOnce(Target, Uploading) -> anyhow::Result<T>,
 ) -> anyhow::Result<Written<T>> {
-    let create = CreateOptions {
-        // Whether the source can be captured is known once the file exists.
-        naming: Naming::AtOnceIfNew,
-        overwrite,
-        special: Special::No,
-        private: true,
-        sources,
-    };
-    let mut file = NewFile::create(output, create)?;
+    let mut file = new_file(output, overwrite, sources)?;
     let why = match through(file.file().clone(), output, recipients, write) {
         Ok(done) => {
             file.commit()?;
@@ -63,4 +62,21 @@ pub(crate) fn create<T>(
     }
     file.keep()?;
     if why.is::<UploadError>() { Ok(Written::Part { file: file.path().to_owned(), why }) } else { Err(why) }
+}
+
+/// Creates a file that is to be encrypted, none of `sources`.
+pub(crate) fn new_file(
+    output: &Path,
+    overwrite: bool,
+    sources: &[(u64, u64)],
+) -> Result<NewFile, OutputError> {
+    let create = CreateOptions {
+        // Whether there is something to write is known once the file exists.
+        naming: Naming::AtOnceIfNew,
+        overwrite,
+        special: Special::No,
+        private: true,
+        sources,
+    };
+    NewFile::create(output, create)
 }

@@ -15,7 +15,7 @@ use crate::pack::{Layout, Packed};
 use crate::seekable::{self, Table, Zeros};
 
 /// Where a core goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Target {
     /// A file; one that exists is replaced only if `overwrite`.
     File {
@@ -26,6 +26,13 @@ pub enum Target {
     },
     /// Standard output.
     Stdout,
+    /// A pipe to what takes the core elsewhere.
+    Pipe {
+        /// Where it goes, in messages.
+        name: PathBuf,
+        /// The end that is written to.
+        pipe: Arc<File>,
+    },
 }
 
 /// The name of standard output in messages.
@@ -34,7 +41,9 @@ const STDOUT: &str = "standard output";
 /// An open output. Frames and streams are appended to it in order; packing threads write the tiles of sparse files.
 pub(crate) struct Output {
     file: Arc<File>,
-    /// `None` for standard output.
+    /// What messages call a stream.
+    stream: PathBuf,
+    /// `None` for streams.
     named: Option<NewFile>,
     /// A regular file, which can be truncated and have holes.
     regular: bool,
@@ -50,7 +59,7 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn open(target: &Target, level: Option<i32>) -> Result<Self, ProcessError> {
-        let (file, named, regular) = match target {
+        let (file, stream, named, regular) = match target {
             Target::File { path, overwrite } => {
                 let options = CreateOptions {
                     naming: Naming::AtOnceIfNew,
@@ -61,16 +70,18 @@ impl Output {
                 };
                 let named = NewFile::create(path, options)?;
                 let meta = named.file().metadata().map_err(failed(path, "examine"))?;
-                (Arc::clone(named.file()), Some(named), meta.is_file())
+                (Arc::clone(named.file()), PathBuf::new(), Some(named), meta.is_file())
             }
             Target::Stdout => {
                 let file = std::io::stdout().as_fd().try_clone_to_owned();
                 let file = file.map_err(failed(Path::new(STDOUT), "write to"))?;
-                (Arc::new(File::from(file)), None, false)
+                (Arc::new(File::from(file)), PathBuf::from(STDOUT), None, false)
             }
+            Target::Pipe { name, pipe } => (Arc::clone(pipe), name.clone(), None, false),
         };
         Ok(Self {
             file,
+            stream,
             named,
             regular,
             level,
@@ -96,7 +107,7 @@ impl Output {
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.named.as_ref().map_or(Path::new(STDOUT), NewFile::path)
+        self.named.as_ref().map_or(&self.stream, NewFile::path)
     }
 
     /// What messages call it.

@@ -6,10 +6,13 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use pagehaul_codec::{Codec, Method, zstd_level};
+use pagehaul_encryption::Recipients;
 use pagehaul_present::number::{bytes, counted};
 use pagehaul_present::time::seconds;
 use pagehaul_process::{Kinds, Mode, Options, Pid, Report, Target, core};
 
+use crate::cli::core_encrypted;
+use crate::cli::dump_output::is_same_file;
 use crate::cli::options::{MaxMemory, Overwrite, Reporting, Threads, pid};
 use crate::printed::print;
 use crate::{exit, run, standard_output, usage};
@@ -35,7 +38,8 @@ Examples:
   pagehaul core 1234 core.zst
   pagehaul core --snapshot 1234 core.zst
   pagehaul core --include file --exclude shared 1234 core
-  pagehaul core 1234 - | ssh host 'cat > core'"
+  pagehaul core 1234 - | ssh host 'cat > core'
+  pagehaul core --encrypt-to recipients 1234 core.zst.age"
 )]
 pub(crate) struct CoreArguments {
     /// Process ID
@@ -43,9 +47,13 @@ pub(crate) struct CoreArguments {
     pub(crate) pid: Pid,
     /// File to write; `-` writes to standard output
     pub(crate) output: PathBuf,
-    /// Codec: zstd with an optional level (zstd:3, zstd:-5), or none for plain ELF [default: zstd:3 if OUTPUT ends in .zst, else none]
+    /// Codec: zstd with an optional level (zstd:3, zstd:-5), or none for plain ELF [default: zstd:3 if OUTPUT ends in .zst or the core is encrypted, else none]
     #[arg(short, long, value_name = "CODEC[:LEVEL]")]
     pub(crate) compress: Option<Method>,
+    /// Encrypt the core (age) so that only the holder of the secret key reads it, after `age -d` and `zstd -d`: a recipient
+    /// (age1…), a public ed25519 key of SSH, or a file with one a line; may be repeated
+    #[arg(long, value_name = "RECIPIENT")]
+    encrypt_to: Vec<String>,
     /// Copy while the process runs, and stop it for its registers only: memory is not from a single moment
     #[arg(long, conflicts_with = "snapshot")]
     pub(crate) live: bool,
@@ -78,6 +86,7 @@ pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
     if let Some(refusal) = standard_output::refusal().filter(|_| to_stdout) {
         return Err(usage::wrong(refusal));
     }
+    let recipients = recipients(arguments)?;
     let target = if to_stdout {
         Target::Stdout
     } else {
@@ -95,12 +104,17 @@ pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
         threads: arguments.threads.count(),
         max_memory: arguments.max_memory.max_memory,
     };
-    let (result, peak) = run::cancellable(arguments.reporting.is_quiet(), |progress| {
-        core(arguments.pid, &target, &options, progress)
+    let (result, peak) = run::cancellable(arguments.reporting.is_quiet(), |progress| match &recipients {
+        None => Ok(core(arguments.pid, &target, &options, progress)?),
+        Some(recipients) => {
+            let (output, force) = (&arguments.output, arguments.overwrite.force);
+            core_encrypted::write(arguments.pid, output, force, &options, recipients, progress)
+        }
     })?;
-    let report = result?;
-    print(&report, Some(peak), arguments.reporting.manner(to_stdout), || render(&report, peak));
-    match failure(&report) {
+    let report: Report = result?;
+    let is_encrypted = recipients.is_some();
+    print(&report, Some(peak), arguments.reporting.manner(to_stdout), || render(&report, is_encrypted, peak));
+    match failure(&report, is_encrypted) {
         None => Ok(ExitCode::SUCCESS),
         Some(sentence) => {
             tell!("pagehaul: {sentence}");
@@ -115,9 +129,22 @@ pub(crate) fn hold_snapshot(pid: Pid, state: u8) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// zstd's level, or none for plain ELF.
+/// Who can read the core; none are named if it is not encrypted.
+fn recipients(arguments: &CoreArguments) -> anyhow::Result<Option<Recipients>> {
+    let keys = &arguments.encrypt_to;
+    if keys.iter().any(|key| is_same_file(Path::new(key), &arguments.output)) {
+        return Err(usage::wrong(format!(
+            "{} has the keys; name another output",
+            arguments.output.display()
+        )));
+    }
+    Recipients::parse(keys).map_err(|error| usage::wrong(format!("--encrypt-to: {error}")))
+}
+
+/// zstd's level, or none for plain ELF. A stream has no holes, and an encrypted one does not compress any more.
 fn level(arguments: &CoreArguments) -> anyhow::Result<Option<i32>> {
-    let zst = arguments.output.extension().is_some_and(|extension| extension == "zst");
+    let zst = arguments.output.extension().is_some_and(|extension| extension == "zst")
+        || !arguments.encrypt_to.is_empty();
     match arguments.compress {
         None if zst => Ok(Some(LEVEL)),
         None => Ok(None),
@@ -135,7 +162,7 @@ fn kinds(text: &str) -> Result<Kinds, String> {
     if text == "none" { Ok(Kinds::NONE) } else { text.parse() }
 }
 
-fn render(report: &Report, peak: u64) -> String {
+fn render(report: &Report, is_encrypted: bool, peak: u64) -> String {
     let time = &report.seconds;
     let rate = |amount: u64, spent: f64| bytes((amount as f64 / spent.max(1e-9)) as u64);
     let zeros = match report.zero_bytes {
@@ -152,10 +179,11 @@ fn render(report: &Report, peak: u64) -> String {
         bytes(report.page_bytes),
     );
     out += &format!(
-        "{}: {} as {} ({:.2} to 1)\n",
+        "{}: {} as {}{} ({:.2} to 1)\n",
         report.output,
         bytes(report.output_bytes),
         if report.codec == "none" { "ELF".to_owned() } else { format!("ELF in {} frames", report.codec) },
+        if is_encrypted { ", encrypted" } else { "" },
         report.page_bytes as f64 / report.output_bytes.max(1) as f64,
     );
     out += &format!(
@@ -184,11 +212,10 @@ fn render(report: &Report, peak: u64) -> String {
 }
 
 /// What went wrong, in one sentence; none if nothing did.
-fn failure(report: &Report) -> Option<String> {
+fn failure(report: &Report, is_encrypted: bool) -> Option<String> {
     let why = report.outcome.why()?;
-    Some(format!(
-        "{why}; {} is incomplete and marked so, with {} of pages in it",
-        report.output,
-        bytes(report.page_bytes)
-    ))
+    // `age -d` writes what was encrypted and then says that the rest is missing.
+    let marked = if is_encrypted { "ends early" } else { "is incomplete and marked so" };
+    let pages = bytes(report.page_bytes);
+    Some(format!("{why}; {} {marked}, with {pages} of pages in it", report.output))
 }

@@ -1,13 +1,9 @@
 //! What `capture` and `convert` share: how a dump is written, and how its report is printed.
 
 use std::cell::OnceCell;
-use std::fs::File;
-use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
@@ -168,8 +164,8 @@ impl DumpOutput {
         };
         if is_stdout {
             self.check_stdout(outputs)?;
-            let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-            return encrypted_file::through(Arc::new(file), Path::new("standard output"), recipients, write);
+            let (file, name) = encrypted_file::stdout()?;
+            return encrypted_file::through(file, name, recipients, write);
         }
         let sources = source.memory().files();
         match encrypted_file::create(output, self.overwrite.force, &sources, recipients, write)? {
@@ -365,7 +361,7 @@ fn tell_plain_reports(output: &Path) {
     }
 }
 
-fn is_same_file(one: &Path, other: &Path) -> bool {
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| path.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
     identity(one).is_some_and(|one| identity(other) == Some(one))
 }

@@ -9,6 +9,7 @@ pub(crate) mod convert;
 #[cfg(feature = "process")]
 pub(crate) mod core;
 #[cfg(feature = "process")]
+mod core_encrypted;
 pub(crate) mod core_info;
 pub(crate) mod dmesg;
 mod dump_output;

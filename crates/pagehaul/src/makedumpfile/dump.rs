@@ -1,11 +1,8 @@
 //! Dumps: -d and the codecs, -F, -E, --split, --reassemble, --dry-run.
 
-use std::fs::File;
 use std::io::{IsTerminal, Write};
-use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::thread;
 
 use anyhow::bail;
@@ -110,9 +107,8 @@ fn encrypted(
         report
     };
     let Some(output) = outputs.first() else {
-        let file = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
-        let report =
-            encrypted_file::through(Arc::new(file), Path::new("standard output"), recipients, write)?;
+        let (file, name) = encrypted_file::stdout()?;
+        let report = encrypted_file::through(file, name, recipients, write)?;
         return Ok(Made::Whole(Box::new(report)));
     };
     Ok(match encrypted_file::create(output, overwrite, &source.memory().files(), recipients, write)? {
