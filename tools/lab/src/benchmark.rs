@@ -94,6 +94,7 @@ fn boot(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path) -> Result
         directory: &sockets.0,
         silence: Duration::from_secs(900),
         limit: Duration::from_secs(1800),
+        boot: Duration::MAX,
     }
     .start()?;
     wait_until_filled(&mut vm)?;

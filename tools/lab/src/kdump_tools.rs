@@ -390,6 +390,7 @@ impl<'a> Guest<'a> {
             // mkinitramfs says nothing for minutes.
             silence: Duration::from_secs(900),
             limit: Duration::from_secs(2400),
+            boot: Duration::MAX,
         }
         .start()?;
         let (mut said, mut panics) = (Vec::new(), 0);

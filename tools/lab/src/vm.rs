@@ -60,7 +60,22 @@ pub struct Machine<'a> {
     pub silence: Duration,
     /// Maximum total time.
     pub limit: Duration,
+    /// Maximum time that a kernel takes to boot: from the start, or from a panic, to the guest's next message.
+    pub boot: Duration,
 }
+
+/// A kernel that did not boot in time. Under translation a CPU can lose the interrupt of its timer, on a loaded host, and
+/// then sleeps for ever.
+#[derive(Debug)]
+pub struct Hung(String);
+
+impl std::fmt::Display for Hung {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Hung {}
 
 /// A running machine. It is killed when dropped, and by the kernel if this process dies.
 pub struct Vm {
@@ -69,6 +84,9 @@ pub struct Vm {
     started: Instant,
     silence: Duration,
     limit: Duration,
+    boot: Duration,
+    /// When the kernel that boots has to have said something.
+    booted_by: Option<Instant>,
     socket: PathBuf,
     tail: Vec<String>,
     // Two machines at once would slow each other down beyond their time limits.
@@ -88,8 +106,18 @@ impl Machine<'_> {
         let file = File::create(&log).with_context(|| log.display().to_string())?;
         let output = child.stdout.take().context("QEMU's output is a pipe")?;
         let lines = follow(output, file);
-        let (silence, limit) = (self.silence, self.limit);
-        Ok(Vm { child, lines, started, silence, limit, socket, tail: Vec::new(), _only_one: only_one })
+        Ok(Vm {
+            child,
+            lines,
+            started,
+            silence: self.silence,
+            limit: self.limit,
+            boot: self.boot,
+            booted_by: started.checked_add(self.boot),
+            socket,
+            tail: Vec::new(),
+            _only_one: only_one,
+        })
     }
 
     fn command(&self, socket: &Path) -> Result<Command> {
@@ -178,6 +206,12 @@ impl Vm {
                     self.console_tail()
                 );
             };
+            let boot = self.booted_by.map_or(left, |by| by.saturating_duration_since(Instant::now()));
+            if boot.is_zero() {
+                let seconds = self.boot.as_secs();
+                bail!(Hung(format!("the kernel did not boot within {seconds} s{}", self.console_tail())));
+            }
+            let left = left.min(boot);
             let line = match self.lines.recv_timeout(left.min(self.silence)) {
                 Ok(line) => line,
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
@@ -188,7 +222,13 @@ impl Vm {
                 }
             };
             self.remember(&line);
-            match console::parse(&line) {
+            let line = console::parse(&line);
+            match &line {
+                Line::Message(..) => self.booted_by = None,
+                Line::Panic(_) => self.booted_by = Instant::now().checked_add(self.boot),
+                Line::Other => {}
+            }
+            match line {
                 Line::Message(what, detail) if what == message::ERROR => {
                     bail!("the guest failed: {detail}{}", self.console_tail())
                 }
@@ -233,5 +273,47 @@ impl Drop for Vm {
         // Fails if QEMU has ended; wait reaps it either way.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine that has said `lines` and runs on.
+    fn vm(boot: Duration, lines: &[&str]) -> Vm {
+        let child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let (sender, receiver) = channel();
+        lines.iter().for_each(|line| sender.send((*line).to_owned()).unwrap());
+        // Nothing disconnects the channel before the test ends.
+        std::mem::forget(sender);
+        let started = Instant::now();
+        Vm {
+            child,
+            lines: receiver,
+            started,
+            silence: Duration::from_secs(600),
+            limit: Duration::from_secs(600),
+            boot,
+            booted_by: started.checked_add(boot),
+            socket: PathBuf::new(),
+            tail: Vec::new(),
+            _only_one: File::open("/dev/null").unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_boot_is_hung() {
+        let error = vm(Duration::ZERO, &[]).next_message(|_| Ok(())).unwrap_err();
+        assert!(error.is::<Hung>(), "{error:#}");
+    }
+
+    #[test]
+    fn a_panic_starts_the_next_kernel() {
+        let boot = Duration::from_millis(50);
+        let mut vm = vm(boot, &["PHLAB panic\n", "Kernel panic - not syncing: sysrq triggered crash\n"]);
+        vm.booted_by = None;
+        assert_eq!(vm.next_message(|_| Ok(())).unwrap().unwrap().0, "panic");
+        assert!(vm.next_message(|_| Ok(())).unwrap_err().is::<Hung>());
     }
 }

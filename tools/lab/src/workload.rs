@@ -108,6 +108,7 @@ pub fn run(config: &Config, out: &Path) -> Result<Report> {
         directory: &sockets.0,
         silence: Duration::from_secs(longest) + SLACK,
         limit: Duration::from_secs(total) + SLACK,
+        boot: Duration::MAX,
     }
     .start()?;
     let result = follow(&mut vm);

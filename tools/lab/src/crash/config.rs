@@ -138,9 +138,11 @@ impl Config {
         Plan {
             fill: Fill::Stamps(self.fill),
             // Both kernels run without watchdogs and the timer check: under translation a CPU can seem stuck for
-            // longer than a watchdog allows, and a kernel that counts ticks for a moment can miss its timer.
+            // longer than a watchdog allows, and a kernel that counts ticks for a moment can miss its timer. The capture
+            // kernel has a periodic tick: where it asked for each interrupt, one that was lost left a CPU asleep.
             capture_command_line: format!(
-                "console={} panic=-1 nowatchdog no_timer_check reset_devices nr_cpus={} cgroup_disable=memory {}",
+                "console={} panic=-1 nowatchdog no_timer_check nohz=off highres=off reset_devices nr_cpus={} \
+                 cgroup_disable=memory {}",
                 architecture.console(),
                 self.capture_cpus.unwrap_or(self.cpus),
                 self.capture_append

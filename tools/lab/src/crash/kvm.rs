@@ -30,6 +30,7 @@ pub(super) fn probe(tools: &Tools, kernel: &Kernel) -> Result<()> {
         directory: &directory.0,
         silence: Duration::from_secs(15),
         limit: Duration::from_secs(30),
+        boot: Duration::MAX,
     }
     .start()?;
     let mut booted = false;

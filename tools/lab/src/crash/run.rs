@@ -5,7 +5,7 @@ use crate::Architecture;
 use crate::kernels::Kernel;
 use crate::socket_directory::SocketDirectory;
 use crate::tools::Tools;
-use crate::vm::{Machine, Vm};
+use crate::vm::{Hung, Machine, Vm};
 use anyhow::{Context, Result, bail};
 use lab_guest::plan::message;
 use std::fs;
@@ -15,7 +15,11 @@ use std::time::Duration;
 /// The panic that the guest program triggers.
 const EXPECTED_PANIC: &str = "sysrq triggered crash";
 
-/// Runs the guest with its disks in `draft`, and leaves only results there.
+/// How long a kernel may take to boot: twenty times as long as it does on an idle host.
+const BOOT: Duration = Duration::from_secs(240);
+
+/// Runs the guest with its disks in `draft`, and leaves only results there. A guest with a kernel that does not boot gets a
+/// second try: nothing of pagehaul has begun in that kernel.
 pub(super) fn run(
     config: &Config,
     tools: &Tools,
@@ -23,6 +27,16 @@ pub(super) fn run(
     draft: &Path,
     initramfs: &[u8],
 ) -> Result<()> {
+    run_once(config, tools, kernel, draft, initramfs).or_else(|error| {
+        if !error.is::<Hung>() {
+            return Err(error);
+        }
+        eprintln!("{error:#}\n\nThe guest is crashed once more.");
+        run_once(config, tools, kernel, draft, initramfs)
+    })
+}
+
+fn run_once(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path, initramfs: &[u8]) -> Result<()> {
     let path = draft.join("initramfs");
     fs::write(&path, initramfs).context("writing the initramfs")?;
     let disks = disks::make(config, kernel, tools, draft)?;
@@ -43,6 +57,7 @@ pub(super) fn run(
         directory: &socket_directory.0,
         silence: Duration::from_secs(120.max(config.time_limit + 30)),
         limit: Duration::from_secs(600 + config.total_time_limit()),
+        boot: BOOT,
     }
     .start()?;
     let images = config.images.then(|| Images::within(&draft.join("images")));

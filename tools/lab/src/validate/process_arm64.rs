@@ -63,6 +63,7 @@ pub fn validate(kernel: &str, pagehaul: &Path) -> Result<()> {
         directory,
         silence: SILENCE,
         limit: TIME_LIMIT,
+        boot: Duration::MAX,
     }
     .start()?;
     let result = follow(&mut vm);
