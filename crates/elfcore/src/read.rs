@@ -191,6 +191,9 @@ impl<R: Fn(u64, &mut [u8]) -> Result<(), E>, E: std::error::Error + 'static> Elf
     /// Fills `buf` from `offset` of the file.
     pub fn fill(&self, offset: u64, buf: &mut [u8]) -> Result<(), ElfError<E>> {
         let (wanted, size) = (buf.len() as u64, self.size);
+        if wanted == 0 {
+            return Ok(());
+        }
         if offset.checked_add(wanted).is_none_or(|end| end > size) {
             let what = format!("expected {wanted} bytes of ELF headers, but the file has {size} bytes");
             return Err(ElfError::format(offset, what));

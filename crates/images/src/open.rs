@@ -75,6 +75,8 @@ fn describe(source: &mut Source, layout: Option<&Layout>) -> Result<(), ImageErr
             };
             return Err(ImageError::NoKernel { path, why, advice });
         }
+        // Its warnings say why.
+        Err(_) if source.is_incomplete() => {}
         Err(why) => source.add_remark(format!("{}: {why}", path.display())),
     }
     Ok(())

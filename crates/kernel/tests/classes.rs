@@ -171,6 +171,33 @@ fn reserved_single_pages_are_kept_and_counted() {
     }
 }
 
+/// Orders that no hugetlb page of the architecture has: the mark is something else, whatever marks it.
+#[test]
+fn hugetlb_pages_have_orders_of_their_architecture() {
+    let scanned = |mut memory: KernelMemory, pages: std::ops::Range<usize>, class: PageClass, what: &str| {
+        let (found, report) = report(&mut memory, 0);
+        let count = if class == Undecided { pages.len() as u64 } else { 0 };
+        assert!(found[pages.clone()].iter().all(|found| *found == class), "{what}: {:?}", found[pages.start]);
+        assert_eq!(report.contradictions, count, "{what}");
+        if count > 0 {
+            let first = report.inconsistency.unwrap();
+            assert!(first.what.contains("no pages of its order"), "{what}: {first:?}");
+        }
+    };
+    for era in Era::ALL {
+        for (order, class) in [(2, Undecided), (8, Undecided), (9, HugeTlb), (10, Undecided)] {
+            let mut image = machine(era, 1);
+            image.hugetlb(4096, order);
+            scanned(
+                KernelMemory::of(&image),
+                4096..4096 + (1 << order),
+                class,
+                &format!("{era:?}, order {order}"),
+            );
+        }
+    }
+}
+
 /// 6.9 and later mark hugetlb by a page type, which a single page cannot have.
 #[test]
 fn a_single_page_is_not_hugetlb() {

@@ -83,7 +83,8 @@ proptest! {
     ) {
         let mut machine = machine(era, 3);
         for pfn in (0..3 * SECTION_PAGES).step_by(1024) {
-            machine.anon_thp(pfn).buddy(pfn + 512, 8).hugetlb(pfn + 768, 4);
+            let machine = if pfn % 2048 == 0 { machine.anon_thp(pfn) } else { machine.hugetlb(pfn, 9) };
+            machine.buddy(pfn + 512, 8).compound(pfn + 768, 4);
         }
         let mut memory = KernelMemory::of(&machine);
         // Copies of words found elsewhere do more harm than noise does: they look right.

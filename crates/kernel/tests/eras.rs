@@ -61,7 +61,7 @@ fn check(image: &Image, elf: &Elf, what: &str) {
 
 fn sampled(era: Era) -> Machine {
     let mut machine = Machine::new(era);
-    machine.sampler(SAMPLER).populate(0x5000, 0x800, era as u64);
+    machine.sampler(SAMPLER).populate(0x5000, 0x800, era as u64).hugetlb(0x5a00, 9);
     machine
 }
 
@@ -89,7 +89,7 @@ fn arm64_of_every_layout() {
     ] {
         for era in Era::ALL.into_iter().filter(|era| *era >= first) {
             let mut machine = Machine::arm64(era, layout);
-            machine.sampler(0x4_4000).populate(0x4_5000, 0x800, era as u64);
+            machine.sampler(0x4_4000).populate(0x4_5000, 0x800, era as u64).hugetlb(0x4_5800, 4);
             let image = machine.build();
             check(&image, &image.elf(), &format!("{layout:?} {era:?}"));
             check(&image, &image.qemu_elf(), &format!("{layout:?} {era:?}, QEMU"));
@@ -106,7 +106,7 @@ fn riscv64_of_every_width() {
     for layout in Riscv64::ALL {
         for era in Era::ALL.into_iter().filter(|era| *era >= Era::V6_6) {
             let mut machine = Machine::riscv64(era, layout);
-            machine.sampler(0x8_4000).populate(0x8_5000, 0x800, era as u64);
+            machine.sampler(0x8_4000).populate(0x8_5000, 0x800, era as u64).hugetlb(0x8_5800, 4);
             let image = machine.build();
             check(&image, &image.elf(), &format!("{layout:?} {era:?}"));
             check(&image, &image.qemu_elf(), &format!("{layout:?} {era:?}, QEMU"));
@@ -120,10 +120,14 @@ fn arm64_with_large_pages() {
     for layout in Arm64::LARGE_PAGES {
         let first = if layout.va_bits > 48 && layout.page_shift < 16 { Era::V6_9 } else { Era::V5_10 };
         let pfn = |paddr: u64| paddr >> layout.page_shift;
+        let huge: &[u32] = if layout.page_shift == 14 { &[7, 11] } else { &[5] };
         // How struct pages are read does not depend on their size: three eras do.
         for era in [first, Era::V6_12, Era::V7_1] {
             let mut machine = Machine::arm64(era, layout);
             machine.sampler(pfn(0x4400_0000)).populate(pfn(0x4900_0000), pfn(0x80_0000), era as u64);
+            for (index, order) in huge.iter().enumerate() {
+                machine.hugetlb(pfn(0x4a00_0000 + 0x200_0000 * index as u64), *order);
+            }
             let image = machine.build();
             check(&image, &image.elf(), &format!("{layout:?} {era:?}"));
             check(&image, &image.qemu_elf(), &format!("{layout:?} {era:?}, QEMU"));
@@ -135,10 +139,10 @@ fn arm64_with_large_pages() {
     }
 }
 
-/// Compound pages over several sections: 1 GiB with pages of 16 KiB, 2 GiB with pages of 64 KiB.
+/// Compound pages over several sections: 1 GiB with pages of 16 KiB, 16 GiB with pages of 64 KiB.
 #[test]
 fn arm64_with_compound_pages_over_sections() {
-    for (layout, order) in [(Arm64::K16_V52, 16), (Arm64::K64_V52, 15)] {
+    for (layout, order) in [(Arm64::K16_V52, 16), (Arm64::K64_V52, 18)] {
         let huge = 1 << (layout.page_shift + order);
         let mut machine = Machine::arm64(Era::V6_12, layout);
         machine.ram(0x4000_0000, 0x4800_0000).ram(huge * 4, huge * 5).ram(0x20_0000_0000, 0x20_0800_0000);
@@ -154,7 +158,7 @@ fn arm64_with_huge_holes() {
     for layout in [Arm64::V48, Arm64::V52] {
         let mut machine = Machine::arm64(Era::V6_12, layout);
         machine.ram(0x4000_0000, 0x8000_0000).ram(0x20_0000_0000, 0x20_0800_0000);
-        machine.hugetlb(0x6_0000, 17).anon_thp(0x200_0200).buddy(0x200_0400, 10);
+        machine.hugetlb(0x6_0000, 13).anon_thp(0x200_0200).buddy(0x200_0400, 10);
         let image = machine.build();
         check(&image, &image.elf(), &format!("{layout:?}"));
     }
@@ -195,13 +199,13 @@ fn sections_of_32_bytes_and_small_ones() {
     }
     for era in [Era::V5_10, Era::V6_12, Era::V7_1] {
         for memmap in [Memmap::VmemmapSmall, Memmap::PerSection] {
-            // Sections of 4,096 pages, and huge pages of two or four of them.
+            // Sections of 4,096 pages, and large folios of two or four of them.
             let mut machine = Machine::new(era);
             machine.section_bits(24).memmap(memmap).max_physmem_bits(40).ram(0x1000, 0x9_fc00);
             machine.ram(0x10_0000, 0x2000_0000);
             machine
-                .hugetlb(0x4000, 14)
-                .hugetlb(0x8000, 13)
+                .anon_folio(0x4000, 14)
+                .anon_folio(0x8000, 13)
                 .buddy(0xa400, 10)
                 .anon_thp(0xb000)
                 .sampler(0xc000);

@@ -6,7 +6,8 @@
 //! PRETEND     version (what `--version` says), fail (complains in its log, before it connects), endless (pages never end),
 //!             tracks (the kernel can tell which pages change), signalled (is sent what ends programs while it saves), lacks
 //!             (`check` complains), corrected (saves inet sockets), silent (fails without a complaint), idle (ends with success
-//!             and does nothing), no-pid (names no restarted process), pid N (names this one)
+//!             and does nothing), hang, hang-check (does not end once it saves or restores, or when asked what it can do: writes its
+//!             PID to `hangs` in MEET first, or that of a process that it has made), killed (while it restores a process, whose PID it writes to RESTARTED), no-pid (names no restarted process), pid N (names this one)
 //! TREE        PIDs in the images' process tree, separated by commas
 //! PAGES       MiB of pages
 //! GROWTH      processes by which the tree has to grow before it is frozen
@@ -41,6 +42,9 @@ fn main() {
         return;
     }
     if arguments[0] == "check" {
+        if pretend == "hang-check" {
+            hang(std::process::id());
+        }
         if arguments.iter().any(|word| word == "mem_dirty_track") {
             std::process::exit(i32::from(pretend != "tracks"));
         }
@@ -77,13 +81,18 @@ fn main() {
             let mut socket = UnixStream::connect(directory.join("streamer-capture.sock")).unwrap();
             let root = after("-t").unwrap().to_str().unwrap().parse().unwrap();
             memory::announce_freeze(root);
-            if let Some(directory) = std::env::var_os("MEET").map(PathBuf::from) {
+            if let Some(directory) = std::env::var_os("MEET").map(PathBuf::from).filter(|_| pretend != "hang")
+            {
                 fs::write(directory.join("announced"), "").unwrap();
                 while !directory.join("done").exists() {
                     std::thread::yield_now();
                 }
             }
             let frozen = freeze(root);
+            if pretend == "hang" {
+                let _pipe = announce(&mut socket, "pages-1.img").unwrap();
+                hang(std::process::id());
+            }
             let scripts =
                 arguments.windows(2).filter(|pair| pair[0] == "--action-script").map(|pair| &pair[1]);
             let saved = dump(&mut socket, pretend == "endless", root)
@@ -100,6 +109,17 @@ fn main() {
             std::process::exit(i32::from(!saved));
         }
         Some("restore") => {
+            if pretend == "killed" {
+                // What it has made so far has its socket open.
+                let socket = UnixStream::connect(directory.join("streamer-serve.sock")).unwrap();
+                let child = Command::new("sleep").arg("600").stdin(OwnedFd::from(socket)).spawn().unwrap();
+                fs::write(std::env::var_os("RESTARTED").unwrap(), child.id().to_string()).unwrap();
+                kill_process(getpid(), Signal::KILL).unwrap();
+            }
+            if pretend == "hang" {
+                let _socket = UnixStream::connect(directory.join("streamer-serve.sock")).unwrap();
+                hang(Command::new("sleep").arg("600").spawn().unwrap().id());
+            }
             restore(&directory);
             // Some process that lives: nothing is really restarted.
             let parent = rustix::process::getppid().map_or(0, Pid::as_raw_pid).to_string();
@@ -109,6 +129,16 @@ fn main() {
             }
         }
         _ => std::process::exit(2),
+    }
+}
+
+/// Says that it hangs, and does.
+fn hang(pid: u32) -> ! {
+    let directory = PathBuf::from(std::env::var_os("MEET").unwrap());
+    fs::write(directory.join("unnamed"), pid.to_string()).unwrap();
+    fs::rename(directory.join("unnamed"), directory.join("hangs")).unwrap();
+    loop {
+        std::thread::park();
     }
 }
 

@@ -12,9 +12,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use pagehaul_run::{ChildOutput, output_within};
+use pagehaul_run::{ChildOutput, output_unless};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use crate::signals;
 
 /// Memory that the report may take. 100,000 tasks take 64 MiB.
 const MAX_MEMORY: u64 = 96 << 20;
@@ -75,7 +77,7 @@ fn make<T: DeserializeOwned>(command: &[&str], source: &[OsString], budget: Dura
 }
 
 fn run<T: DeserializeOwned>(command: &mut Command, budget: Duration) -> anyhow::Result<T> {
-    let ChildOutput { bytes, status } = output_within(command, budget, MAX_OUTPUT)?;
+    let ChildOutput { bytes, status } = output_unless(command, budget, MAX_OUTPUT, &signals::cancelled())?;
     match serde_json::from_slice(&bytes) {
         Ok(Outcome::Report(report)) => Ok(report),
         Ok(Outcome::Error(why)) => bail!(why),

@@ -124,8 +124,9 @@ fn main() -> ExitCode {
                 tell!("pagehaul: {}", sentence(error.chain()));
                 return ExitCode::FAILURE;
             };
-            tell!("pagehaul: {}", sentence(error.chain().skip(1)));
+            // The cause first: what it led to may read like a fault of its own.
             tell!("pagehaul: {lacking}");
+            tell!("pagehaul: {}", sentence(error.chain().skip(1)));
             ExitCode::from(exit::INCOMPLETE)
         }
     }

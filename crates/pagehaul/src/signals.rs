@@ -21,6 +21,11 @@ pub(crate) fn stop() -> Stop {
     Stop::new(CANCELLED.clone())
 }
 
+/// Whether a signal has asked a run to end.
+pub(crate) fn cancelled() -> CancelToken {
+    CANCELLED.clone()
+}
+
 /// Makes the first SIGINT, SIGTERM or SIGHUP cancel the run. Later ones end the program at once, but not within
 /// [`GRACE`].
 pub(crate) fn cancel_on_signals(cancel: &CancelToken) -> io::Result<()> {
@@ -40,6 +45,10 @@ pub(crate) fn cancel_on_signals(cancel: &CancelToken) -> io::Result<()> {
         };
         // SAFETY: the handler reads a clock, stores to atomics, and calls a function documented as safe in a signal handler.
         unsafe { low_level::register(signal, handler)? };
+    }
+    // A signal that came before, while what precedes this run was done.
+    if CANCELLED.is_cancelled() {
+        cancel.cancel();
     }
     Ok(())
 }

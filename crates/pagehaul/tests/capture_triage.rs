@@ -4,8 +4,11 @@
 mod setup;
 
 use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 
 use pagehaul_synth::{Era, Inside, Kind, Machine};
+use rustix::process::{Pid, Signal, kill_process};
 use setup::Setup;
 
 /// Captures with `options` and without; the dumps have to be equal. Returns what the capture printed.
@@ -51,6 +54,42 @@ fn damaged_memory_gives_a_dump_without_report() {
     let read = |name| fs::read(setup.path(name)).ok();
     assert!(read("plain") == read("dump"));
     assert!(read("dump").is_some(), "{}", String::from_utf8_lossy(&with.stderr));
+}
+
+/// Starts a capture, and stops the process that makes its facts. None if that process has ended before.
+fn with_stopped_child(setup: &Setup) -> Option<(Child, Pid)> {
+    let mut capture = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
+    capture.args(["capture", "-q", "--force", "--facts=1h", "vmcore", "early"]).current_dir(setup.path("."));
+    let mut capture = capture.stderr(Stdio::piped()).spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", capture.id());
+    while capture.try_wait().unwrap().is_none() {
+        let child = fs::read_to_string(&children).ok().and_then(|text| text.trim().parse().ok());
+        let Some(child) = child.and_then(Pid::from_raw) else { continue };
+        // Not before its exec, for which its parent waits.
+        let line = fs::read(format!("/proc/{}/cmdline", child.as_raw_pid())).unwrap_or_default();
+        if !String::from_utf8_lossy(&line).contains("--for-capture") {
+            continue;
+        }
+        let _ = kill_process(child, Signal::STOP);
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.as_raw_pid())).unwrap_or_default();
+        if stat.contains(") T ") {
+            return Some((capture, child));
+        }
+    }
+    None
+}
+
+#[test]
+fn a_signal_before_the_dump_is_begun_is_one_sentence() {
+    let setup = Setup::small();
+    let (capture, child) =
+        std::iter::repeat_with(|| with_stopped_child(&setup)).take(1000).flatten().next().unwrap();
+    kill_process(Pid::from_child(&capture), Signal::TERM).unwrap();
+    let output = capture.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("stopped by a signal before the dump was begun"), "{said}");
+    assert!(!PathBuf::from(format!("/proc/{}", child.as_raw_pid())).exists());
 }
 
 /// PFNs of free pages on per-CPU lists.

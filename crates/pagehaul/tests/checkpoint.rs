@@ -442,6 +442,71 @@ fn a_signal_ends_it_and_the_process_goes_on() {
     subject.goes_on();
 }
 
+/// Runs a command until CRIU hangs, and sends it one SIGTERM. Returns what it said, and the PID that hangs.
+fn terminated(command: &mut Command, pretend: &str) -> (String, i32) {
+    let meet = tempdir().unwrap();
+    let mut child =
+        command.env("PRETEND", pretend).env("MEET", meet.path()).stderr(Stdio::piped()).spawn().unwrap();
+    let hangs = meet.path().join("hangs");
+    while !hangs.exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before CRIU hung");
+        std::thread::yield_now();
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    (said(&output), fs::read_to_string(hangs).unwrap().parse().unwrap())
+}
+
+fn is_gone(pid: i32) -> bool {
+    // A zombie's parent has yet to wait for it.
+    fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+}
+
+#[test]
+fn one_sigterm_ends_a_checkpoint_whose_criu_hangs() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("checkpoint");
+    for (pretend, expected) in
+        [("hang", "did not end and was killed; process"), ("hang-check", "stopped before")]
+    {
+        for leave in [&["--leave-running"][..], &[]] {
+            // The stand-in freezes by SIGSTOP, which only a checkpoint that ends the process undoes.
+            if pretend == "hang" && !leave.is_empty() {
+                continue;
+            }
+            let mut subject = Subject::start(&["1", "1"]);
+            let mut command = with_criu("checkpoint");
+            let (said, pid) =
+                terminated(command.arg("-q").args(leave).arg(subject.pid()).arg(&path), pretend);
+            assert!(said.contains(expected), "{pretend}: {said}");
+            assert!(is_gone(pid) && !path.exists(), "{pretend}");
+            subject.goes_on();
+        }
+    }
+}
+
+#[test]
+fn one_sigterm_ends_a_restart_whose_criu_hangs() {
+    let directory = tempdir().unwrap();
+    let path = saved(directory.path(), FREE);
+    let (said, pid) = terminated(with_criu("restart").arg(&path), "hang");
+    assert!(said.contains("was killed with what it had restarted") || said.contains("stopped"), "{said}");
+    assert!(is_gone(pid), "what was restarted runs");
+}
+
+#[test]
+fn what_a_criu_that_was_killed_has_half_restored_is_killed() {
+    let directory = tempdir().unwrap();
+    let (path, made) = (saved(directory.path(), FREE), directory.path().join("made"));
+    let mut command = with_criu("restart");
+    let output = command.arg(&path).env("PRETEND", "killed").env("RESTARTED", &made).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("SIGKILL"), "{}", said(&output));
+    assert!(is_gone(fs::read_to_string(made).unwrap().parse().unwrap()), "it waits for its CRIU");
+}
+
 /// A shell that starts a process every few milliseconds, all in a process group of their own, which goes away with this.
 struct Forking(Child);
 

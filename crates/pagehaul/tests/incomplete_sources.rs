@@ -67,6 +67,30 @@ fn a_cut_vmcore_makes_incomplete_dumps_in_every_layout() {
     assert_incomplete(&setup, &["capture", "-d", "0", "vmcore"], &["part-0", "part-1"]);
 }
 
+/// What follows from a cut is not blamed first: notes that are not whole, a kernel that cannot be found.
+#[test]
+fn of_a_cut_file_the_cut_is_said_first() {
+    let setup = setup();
+    let output = setup.run(&["makedumpfile", "-E", "-F", "-d", "0", "vmcore"]);
+    let stream = output.stdout;
+    let elf = std::fs::read(setup.path("vmcore")).unwrap();
+    for (name, bytes) in [("stream", stream), ("elf", elf)] {
+        // Within the headers, the notes, and memory.
+        for length in [0x1400, 0x1800, 0x1f00, 0x2400, 0x3000, 0x20_0000] {
+            std::fs::write(setup.path("cut"), &bytes[..length]).unwrap();
+            for command in ["pages", "triage", "dmesg"] {
+                let output = setup.run(&[command, "cut"]);
+                let said = String::from_utf8(output.stderr).unwrap();
+                let first = said.lines().next().unwrap_or_default();
+                assert!(!output.status.success(), "{name}, {length:#x}, {command}: {said}");
+                let cause = first.split("; ").next().unwrap_or_default();
+                let named = cause.contains("truncated") || first.contains("it is truncated or damaged");
+                assert!(named, "{name}, {length:#x}, {command}: {said}");
+            }
+        }
+    }
+}
+
 #[test]
 fn an_incomplete_dump_makes_incomplete_conversions() {
     let setup = setup();

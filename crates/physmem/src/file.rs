@@ -204,6 +204,11 @@ fn open_now(path: &Path) -> io::Result<File> {
 /// Says of a kernel's file that is not there when it is.
 fn explained(path: &Path, error: io::Error) -> io::Error {
     let when = match path.to_str() {
+        Some("/proc/kcore") if error.kind() == io::ErrorKind::PermissionDenied => {
+            let why = "the running kernel's memory is for root with CAP_SYS_RAWIO, and not where the kernel is locked down \
+                       (/sys/kernel/security/lockdown)";
+            return io::Error::new(error.kind(), format!("{error}: {why}"));
+        }
         _ if error.kind() != io::ErrorKind::NotFound => return error,
         Some("/proc/vmcore") => {
             "it exists only in the capture kernel that runs after a crash (`pagehaul kdump check` says whether one would)"
@@ -309,6 +314,16 @@ mod tests {
             ("ftp://a@b", "ftp://a@b"),
         ] {
             assert_eq!(shown(Path::new(path)), Path::new(expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn memory_of_the_running_kernel_that_may_not_be_read_is_explained() {
+        for errno in [libc::EACCES, libc::EPERM] {
+            let error = || io::Error::from_raw_os_error(errno);
+            let said = explained(Path::new("/proc/kcore"), error()).to_string();
+            assert!(said.contains("root") && said.contains("locked down"), "{said}");
+            assert_eq!(explained(Path::new("dump"), error()).raw_os_error(), Some(errno));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Internal parsers, for fuzz targets.
 
-use crate::checkpoint::{container, pids, wire};
+use crate::checkpoint::{container, pids, timers, wire};
 use crate::procfs::{Stat, Status};
 use crate::{PAGE, mapping};
 
@@ -33,6 +33,15 @@ pub fn criu(bytes: &[u8]) {
         if let Ok(Some(name)) = wire::read_name(&mut message) {
             assert!(!name.contains('/'));
         }
+    }
+}
+
+/// CRIU's images that a restart reads and changes: what it has changed is as it should be.
+pub fn restart(bytes: &[u8]) {
+    let _ = pids::parse(bytes);
+    if let Some((changed, _)) = timers::rearm(bytes) {
+        let again = timers::rearm(&changed).expect("it is as CRIU writes it");
+        assert!(again == (changed, 0));
     }
 }
 

@@ -4,8 +4,12 @@ use std::io::{self, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::{self, Builder};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::CancelToken;
+
+/// How often a wait looks whether the run was cancelled.
+const POLL: Duration = Duration::from_millis(50);
 /// Time in which a process that is killed ends, unless it waits for a device.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -35,11 +39,24 @@ pub enum ChildError {
     /// It did not end in time.
     #[error("it takes longer than {0:?}")]
     TimeLimit(Duration),
+    /// The run was cancelled before it ended.
+    #[error("stopped")]
+    Cancelled,
 }
 
 /// Runs `command` and returns up to `most` bytes of its output, if it closes that within `limit`. The process is killed
 /// unless it ends then; one that waits for a device is left behind.
 pub fn output_within(command: &mut Command, limit: Duration, most: u64) -> Result<ChildOutput, ChildError> {
+    output_unless(command, limit, most, &CancelToken::default())
+}
+
+/// Does the same as [`output_within`], unless the run is cancelled: the process is killed then.
+pub fn output_unless(
+    command: &mut Command,
+    limit: Duration,
+    most: u64,
+    cancel: &CancelToken,
+) -> Result<ChildOutput, ChildError> {
     let start = |what| move |source| ChildError::Start { what, source };
     let (mut out, write) = io::pipe().map_err(start("process"))?;
     let mut child =
@@ -54,10 +71,20 @@ pub fn output_within(command: &mut Command, limit: Duration, most: u64) -> Resul
         let _ = send.send(read.map(|_| bytes));
     };
     let output = Builder::new().name("child".into()).spawn(read).map_err(start("thread")).and_then(|_| {
-        receive.recv_timeout(limit).map_err(|why| match why {
-            RecvTimeoutError::Timeout => ChildError::TimeLimit(limit),
-            RecvTimeoutError::Disconnected => ChildError::Read(io::ErrorKind::BrokenPipe.into()),
-        })
+        let begun = Instant::now();
+        loop {
+            match receive.recv_timeout(POLL.min(limit.saturating_sub(begun.elapsed()))) {
+                Ok(read) => return Ok(read),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(ChildError::Read(io::ErrorKind::BrokenPipe.into()));
+                }
+                Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => return Err(ChildError::Cancelled),
+                Err(RecvTimeoutError::Timeout) if begun.elapsed() >= limit => {
+                    return Err(ChildError::TimeLimit(limit));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
     });
     if output.is_err() {
         let _ = child.kill();
@@ -100,6 +127,10 @@ mod tests {
         assert_eq!(shell("printf 0123456789", long).unwrap().bytes, b"01234567");
         let late = shell("exec sleep 100", Duration::from_millis(20)).unwrap_err();
         assert_eq!(late.to_string(), "it takes longer than 20ms");
+        let cancelled = CancelToken::default();
+        cancelled.cancel();
+        let stopped = output_unless(Command::new("sleep").arg("100"), long, 8, &cancelled).unwrap_err();
+        assert_eq!(stopped.to_string(), "stopped");
         // Closing the output ends the wait, and then the process.
         let closed = shell("exec >&-; exec sleep 100", long).unwrap();
         assert!(closed.bytes.is_empty() && closed.status.is_none_or(|status| !status.success()));

@@ -10,7 +10,7 @@ mod progress;
 mod retry;
 
 pub use cancel::CancelToken;
-pub use child::{ChildError, ChildOutput, output_within};
+pub use child::{ChildError, ChildOutput, output_unless, output_within};
 pub use outcome::Outcome;
 pub use progress::{BytesWritten, Phase, Progress};
 pub use retry::{Moved, Pace, Patience, Retry, Stop};

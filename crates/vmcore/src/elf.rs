@@ -68,7 +68,7 @@ impl ElfVmcore {
         let mut vmcore = Self::open_unmapped(Box::new(file))?;
         vmcore.flattened = true;
         if !complete {
-            vmcore.faults.push(pagehaul_kdump::TRUNCATED_STREAM.into());
+            vmcore.faults.insert(0, pagehaul_kdump::TRUNCATED_STREAM.into());
         }
         Ok(vmcore)
     }
@@ -220,7 +220,8 @@ impl PhysMemory for ElfVmcore {
         }
         let missing = self.missing_bytes();
         if missing > 0 {
-            faults.push(format!("it is truncated: {missing} bytes of memory are missing at its end"));
+            // The cause of what its notes lack.
+            faults.insert(0, format!("it is truncated: {missing} bytes of memory are missing at its end"));
         }
         faults
     }

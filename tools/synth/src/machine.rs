@@ -197,7 +197,7 @@ impl Machine {
         assert!(pfn.is_multiple_of(1 << order), "PFN {pfn:#x} is not aligned to order {order}");
         assert!(kind != Kind::Unaccepted || order == 10, "unaccepted memory comes in blocks of order 10");
         let huge = matches!(kind, Kind::Hugetlb | Kind::HugetlbOptimized);
-        assert!(!huge || order > 0, "a HugeTLB page is at least two pages");
+        assert!(!huge || order > 0, "a HugeTLB page is at least two pages; no kernel has some orders");
         self.blocks.push(Block { pfn, order, kind });
         self
     }
@@ -232,7 +232,7 @@ impl Machine {
     }
 
     many_pages! {
-        /// A HugeTLB page, of any order: 9, 18, or less where a test wants a small one.
+        /// A HugeTLB page: of order 9 or 18, or on other architectures one that they have.
         hugetlb => Hugetlb;
         /// A HugeTLB page with an optimized vmemmap; needs a vmemmap and struct pages of 64 bytes.
         hugetlb_vmemmap_optimized => HugetlbOptimized;
@@ -270,7 +270,8 @@ impl Machine {
         self
     }
 
-    /// Adds one block of every kind that the era has, of orders 0 and 3 where both are possible. It uses
+    /// Adds one block of every kind that the era has, of orders 0 and 3 where both are possible; a HugeTLB page with an optimized
+    /// vmemmap, or without where that is impossible (none with pages above 4 KiB). It uses
     /// [`SAMPLER_PAGES`] pages from `pfn`, a multiple of 1,024; most of them keep their defaults. With pages above 4 KiB it uses
     /// 512, and `pfn` is a multiple of 8.
     pub fn sampler(&mut self, pfn: u64) -> &mut Self {
@@ -279,6 +280,7 @@ impl Machine {
             && self.setup.struct_page == 64
             && self.setup.arm64.is_none()
             && self.setup.riscv64.is_none();
+        let large_pages = self.setup.arm64.is_some_and(|layout| layout.page_shift > 12);
         for (index, kind) in Kind::ALL.into_iter().enumerate() {
             let base = pfn + index as u64 * 16;
             match kind {
@@ -287,12 +289,16 @@ impl Machine {
                 }
                 Kind::HugetlbOptimized => {}
                 // arm64 has none.
-                Kind::Unaccepted if self.setup.arm64.is_some_and(|layout| layout.page_shift > 12) => {}
+                Kind::Unaccepted if large_pages => {}
                 Kind::Unaccepted => {
                     self.page(kind, pfn + 1024, 10);
                 }
+                // Of another order than the others, where there is room for it.
+                Kind::Hugetlb if optimizable || large_pages => {
+                    self.page(Kind::Anon, base + 8, 3);
+                }
                 Kind::Hugetlb => {
-                    self.page(kind, base + 8, 3);
+                    self.page(Kind::Anon, base + 8, 3).page(kind, pfn + 512, 9);
                 }
                 Kind::Anon | Kind::Cache | Kind::CachePrivate | Kind::Shmem | Kind::Slab | Kind::Buddy => {
                     self.page(kind, base, 0).page(kind, base + 8, 3);
@@ -325,7 +331,8 @@ impl Machine {
                 kind if kind.is_compound() || kind == Kind::Buddy => order,
                 _ => 0,
             };
-            let kind = if kind == Kind::Hugetlb && order == 0 { Kind::Anon } else { kind };
+            // HugeTLB pages are larger.
+            let kind = if kind == Kind::Hugetlb { Kind::Anon } else { kind };
             self.page(kind, at, order);
             for page in at..at + (1 << order) {
                 match noise.next() % 4 {

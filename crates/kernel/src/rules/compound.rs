@@ -108,6 +108,10 @@ impl Rules {
         let mut class = self.class(words);
         let hugetlb = hugetlb && class != PageClass::Slab;
         if hugetlb {
+            // At most MAX_ORDER. A kernel that does not export orders does not export the mark either (d7f53518f7a2, 4.6).
+            if order.is_some_and(|order| self.hugetlb_orders >> order & 1 == 0) {
+                return Head::Wrong("a compound page is marked as hugetlb, which has no pages of its order");
+            }
             class = PageClass::HugeTlb;
         }
         // The head of a hugetlb page has a list of its poisoned pages, which is not read (161df60e9e89, 6.0).

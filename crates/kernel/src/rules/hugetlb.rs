@@ -1,4 +1,9 @@
 //! Pages of hugetlbfs: compound pages, which kernels mark in different ways.
+//!
+//! Their order must be one that the architecture has (`hstates` of the kernel is a subset, and VMCOREINFO does not export it): the
+//! flag of 6.6 to 6.8 is PG_active, which other pages have for other reasons.
+
+use pagehaul_machine::{PageSize, arch};
 
 use super::layout::{PageLayout, half, word};
 use super::page_type::PageTypes;
@@ -55,6 +60,13 @@ impl HugeTlb {
                 Self::Unknown
             }
         }
+    }
+
+    /// Returns the orders that its pages can have, as bits.
+    pub(super) fn orders(info: &VmcoreInfo) -> u32 {
+        // Another architecture is an error elsewhere.
+        let page = info.unsigned("PAGESIZE").and_then(PageSize::new).unwrap_or(PageSize::KIB_4);
+        arch::of_kernel(info).map_or(0, |arch| arch.hugetlb_orders(page))
     }
 
     /// Returns whether the compound page with head and first tail `pair` is hugetlb.

@@ -30,6 +30,8 @@ pub(crate) struct Rules {
     pub(crate) free: free::Free,
     pub(crate) poison: poison::Poison,
     pub(crate) hugetlb: hugetlb::HugeTlb,
+    /// Orders that hugetlb pages can have: bit *n* is order *n*.
+    pub(crate) hugetlb_orders: u32,
     pub(crate) order: compound::OrderAt,
     /// `PG_head`, as a mask.
     pub(crate) head: u64,
@@ -59,6 +61,7 @@ impl Rules {
             free: free::Free::new(info, &layout, &types, &mut gaps),
             poison: poison::Poison::new(info),
             hugetlb: hugetlb::HugeTlb::new(info, &layout, &types, &mut gaps),
+            hugetlb_orders: hugetlb::HugeTlb::orders(info),
             order: compound::OrderAt::new(info, &layout),
             head: info.required(head, "NUMBER(PG_head_mask)", "telling compound pages")?,
             // VMCOREINFO does not export it. It precedes PG_private in `enum pageflags` of every kernel from 4.4 to 7.1.

@@ -64,6 +64,9 @@ pub trait Arch: fmt::Debug + Sync {
         None
     }
 
+    /// Returns the orders that hugetlb pages can have with pages of this size: bit *n* is set for order *n*.
+    fn hugetlb_orders(&self, page: PageSize) -> u32;
+
     /// Returns whether other CPUs see the stores of a CPU in order.
     fn stores_in_order(&self) -> bool {
         false

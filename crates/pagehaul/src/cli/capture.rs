@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, bail};
 use clap::Args;
 use pagehaul_capture::{KnownPages, Limits};
 use pagehaul_codec::FrameCompressor;
@@ -20,7 +21,7 @@ use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection, means};
 use crate::cli::options::ImageLayout;
-use crate::{clock, crash_report, files, printed, usage};
+use crate::{clock, crash_report, files, printed, signals, usage};
 
 /// Time for the report that finds the pages to write first.
 const TRIAGE_TIME: Duration = Duration::from_secs(5);
@@ -122,9 +123,14 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
     }
     let start = Instant::now();
     if !outputs.is_empty() {
-        arguments.write_facts(&source, &mut selection);
-        arguments.explain(&source, &mut selection);
-        arguments.find_free(&mut selection);
+        signals::cancel_on_signals(&signals::cancelled()).context("cannot set up signal handlers")?;
+        for prepare in [CaptureArguments::write_facts, CaptureArguments::explain, CaptureArguments::find_free]
+        {
+            prepare(arguments, &source, &mut selection);
+            if signals::cancelled().is_cancelled() {
+                bail!("stopped by a signal before the dump was begun; there is none");
+            }
+        }
     }
     selection.limits.time = selection.limits.time.map(|limit| limit.saturating_sub(start.elapsed()));
     arguments.dump.write(&source, outputs, selection)
@@ -195,7 +201,7 @@ impl CaptureArguments {
     }
 
     /// Finds the free pages on per-CPU lists. Where that fails, they are kept.
-    fn find_free(&self, selection: &mut PageSelection) {
+    fn find_free(&self, _source: &Source, selection: &mut PageSelection) {
         if !self.exclude_per_cpu_lists {
             return;
         }

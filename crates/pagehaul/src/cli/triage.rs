@@ -165,6 +165,11 @@ pub(super) enum Section {
 impl TriageArguments {
     /// The files that the page does not replace.
     fn sources(&self) -> impl Iterator<Item = &Path> {
+        let live = self.live.then_some(Path::new(LIVE));
+        live.into_iter().chain(self.files())
+    }
+
+    fn files(&self) -> impl Iterator<Item = &Path> {
         self.dumps.iter().map(PathBuf::as_path).chain(self.redact.file()).chain(self.identity.file())
     }
 }

@@ -5,6 +5,9 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use pagehaul_run::{ChildError, ChildOutput, Progress};
 
 use super::precopy::seccomp::Watched;
 use super::protobuf::{Value, field, number_field};
@@ -19,6 +22,9 @@ pub(super) const OLDEST: u32 = 4;
 const INCREMENTAL: [&str; 3] = ["--track-mem", "--prev-images-dir", "--auto-dedup"];
 /// Arguments that send images elsewhere. `--page-server` together with `--stream` makes images that cannot be restored.
 const ELSEWHERE: [&str; 3] = ["--page-server", "--ps-socket", "--lazy-pages"];
+
+/// How long it may take to answer what it can do.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// The file in its directory that gets what it says before it has a log.
 const STANDARD_ERROR: &str = "stderr";
@@ -38,9 +44,9 @@ pub(crate) struct Criu {
 
 impl Criu {
     /// Finds `criu` on PATH, or takes the one given, and makes sure of its version.
-    pub(crate) fn find(given: Option<&Path>) -> Result<Self, ProcessError> {
+    pub(crate) fn find(given: Option<&Path>, progress: &Progress) -> Result<Self, ProcessError> {
         let program = given.map_or_else(|| PathBuf::from("criu"), Path::to_owned);
-        let version = version::of(&program, version::LIMIT)
+        let version = version::of(&program, version::LIMIT, progress)
             .map_err(|why| ProcessError::Refused(why.sentence(&program)))?;
         let this = Self { program, version };
         if !this.is_at_least((OLDEST, 0)) {
@@ -61,13 +67,17 @@ impl Criu {
     }
 
     /// Refuses arguments of users with which pages would go elsewhere, or not be all there.
-    pub(crate) fn check_arguments(&self, arguments: &[String]) -> Result<(), ProcessError> {
+    pub(crate) fn check_arguments(
+        &self,
+        arguments: &[String],
+        progress: &Progress,
+    ) -> Result<(), ProcessError> {
         let has = |names: &[&str]| {
             let name = |argument: &String| argument.split('=').next().unwrap_or("").to_owned();
             arguments.iter().find(|argument| names.contains(&name(argument).as_str()))
         };
         if let Some(argument) = has(&INCREMENTAL) {
-            return Err(ProcessError::Refused(if self.has_feature("mem_dirty_track") {
+            return Err(ProcessError::Refused(if self.has_feature("mem_dirty_track", progress) {
                 format!(
                     "no incremental rounds ({argument}): CRIU {}'s image streamer takes no parents of images; \
                      checkpoint without it",
@@ -88,33 +98,43 @@ impl Criu {
         }
     }
 
+    /// Runs it for an answer.
+    fn ask(&self, arguments: &[&str], progress: &Progress) -> Result<ChildOutput, ChildError> {
+        version::answer(Command::new(&self.program).args(arguments), ANSWER, progress)
+    }
+
     /// Returns whether kernel and CRIU have a feature, by its name in `criu check --feature`.
-    pub(crate) fn has_feature(&self, name: &str) -> bool {
-        let mut command = Command::new(&self.program);
-        command.args(["check", "--feature", name]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
+    pub(crate) fn has_feature(&self, name: &str, progress: &Progress) -> bool {
+        let answer = self.ask(&["check", "--feature", name], progress);
+        answer.is_ok_and(|answer| answer.status.is_some_and(|status| status.success()))
     }
 
     /// What `criu check` complains of. It may be something that these processes do not need.
-    pub(crate) fn complaint(&self) -> Option<String> {
-        let output = Command::new(&self.program).arg("check").stdin(Stdio::null()).output().ok()?;
-        if output.status.success() {
+    pub(crate) fn complaint(&self, progress: &Progress) -> Option<String> {
+        let output = match self.ask(&["check"], progress) {
+            Ok(output) => output,
+            Err(ChildError::TimeLimit(limit)) => {
+                return Some(format!("it has not ended after {} s", limit.as_secs()));
+            }
+            Err(_) => return None,
+        };
+        if output.status.is_some_and(|status| status.success()) {
             return None;
         }
-        let text = [output.stderr, output.stdout].concat();
-        let text = String::from_utf8_lossy(&text);
+        let text = String::from_utf8_lossy(&output.bytes);
         Some(complaint(&text).or_else(|| last_line(&text)).unwrap_or("nothing that it says").to_owned())
     }
 
-    /// Whether it can save a process, which goes on. The images are left in a directory.
-    pub(crate) fn can_save(&self, pid: u32, directory: &Path) -> io::Result<bool> {
-        let mut command = Command::new(&self.program);
-        command
-            .args(["dump", "--leave-running", "-t", &pid.to_string(), "-o", "trial.log", "-D"])
-            .arg(directory);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(command.status()?.success())
+    /// Whether it can save a process, which goes on. The images are left in a directory. An error if it does not end.
+    pub(crate) fn can_save(
+        &self,
+        pid: u32,
+        directory: &Path,
+        progress: &Progress,
+    ) -> Result<bool, ChildError> {
+        let (pid, directory) = (pid.to_string(), directory.display().to_string());
+        let arguments = ["dump", "--leave-running", "-t", &pid, "-o", "trial.log", "-D", &directory];
+        Ok(self.ask(&arguments, progress)?.status.is_some_and(|status| status.success()))
     }
 
     /// Starts one of its actions in a directory. `log` is a file in it. Its system calls can be `watched`.
@@ -178,10 +198,20 @@ impl Criu {
             let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
             match [errors, text].iter().find_map(|text| last_line(text)) {
                 Some(line) => format!("it does not say why ({how}); its last words are: {line}"),
-                None => format!("it does not say why ({how}), and its log is empty"),
+                None => format!("it does not say why ({how}), and its log is empty{}", full(directory)),
             }
         });
         ProcessError::Refused(format!("CRIU {} cannot {action} it: {why}", self.version))
+    }
+}
+
+/// Why a log may be empty.
+fn full(directory: &Path) -> String {
+    match rustix::fs::statvfs(directory) {
+        Ok(room) if room.f_bavail == 0 => {
+            format!(": the file system of {} is full (TMPDIR)", directory.display())
+        }
+        _ => String::new(),
     }
 }
 

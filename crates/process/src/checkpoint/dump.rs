@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::ExitStatus;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, Builder};
 use std::time::Instant;
@@ -18,6 +19,7 @@ use rustix::io::Errno;
 use super::compress::{Compressed, Compressing};
 use super::container::{self, BLOCK, Image, Index, container_path};
 use super::criu::{self, Criu};
+use super::ending;
 use super::hold::{Hold, Script};
 use super::images::{drain, receive};
 use super::kept::Kept;
@@ -42,8 +44,8 @@ pub fn checkpoint(
     let begun = Instant::now();
     own_options::check(Action::Dump, &options.arguments)?;
     procfs::examine(pid)?;
-    let criu = Criu::find(options.criu.as_deref())?;
-    criu.check_arguments(&options.arguments)?;
+    let criu = Criu::find(options.criu.as_deref(), progress)?;
+    criu.check_arguments(&options.arguments, progress)?;
     if !options.leave_running && !tree::can_signal() {
         return Err(ProcessError::Refused(
             "this kernel cannot signal processes by descriptors (pidfd_open), which Linux 5.3 and newer can; use \
@@ -87,7 +89,10 @@ impl Run<'_> {
     fn take(&self, output: &mut NewFile, begun: Instant) -> Result<CheckpointReport, ProcessError> {
         let before = tree::list(self.pid)?;
         let Provided { arguments: provided, notes } =
-            requirements::check(&before, &self.criu, &self.options.arguments)?;
+            requirements::check(&before, &self.criu, &self.options.arguments, self.progress)?;
+        if self.progress.is_cancelled() {
+            return Err(ProcessError::Cancelled(self.pid));
+        }
         let expected = tree::resident(&before);
         self.progress.expect(expected);
         let most = self.options.max_memory.unwrap_or_else(limits::half_of_available);
@@ -122,15 +127,27 @@ impl Run<'_> {
         let (watched, watching) = seccomp::watch(self.pid).map_err(resource("watch CRIU"))?;
         let watched = copy.is_ok().then_some(watched);
         let child = self.criu.start("dump", work.path(), "dump.log", &arguments, watched)?;
-        let mut guard =
-            Guard { child, pid: self.pid, hold: None, before: script.is_some().then_some(before) };
+        let mut guard = Guard {
+            child,
+            pid: self.pid,
+            progress: self.progress,
+            hold: None,
+            before: script.is_some().then_some(before),
+            hung: None,
+        };
         let watch = copy.and_then(|copy| {
             let refused = |error| format!("this system lets no program answer CRIU's system calls: {error}");
             let notifications = watching.notifications().map_err(refused)?;
             Watch::start(copy, notifications).map_err(refused)
         });
-        let Images { images, end, seconds: criu_seconds } =
-            self.stream(&mut guard, listener, script, &arena, work.path(), watch.as_ref().ok())?;
+        let streamed = self.stream(&mut guard, listener, script, &arena, work.path(), watch.as_ref().ok());
+        let Images { images, end, seconds: criu_seconds } = match streamed {
+            Ok(images) => images,
+            Err(error) => {
+                guard.release();
+                return Err(guard.with_what_became_of_criu(error));
+            }
+        };
         let image_bytes =
             images.iter().flat_map(|image| &image.blocks).map(|block| u64::from(block.bytes)).sum();
         let count = images.len();
@@ -146,7 +163,7 @@ impl Run<'_> {
             hold.commit();
             guard.before = None;
             // It may complain that they are gone.
-            let _ = guard.child.wait();
+            let _ = guard.wait();
             tree::wait_for_end(&frozen);
         }
         Ok(CheckpointReport {
@@ -164,7 +181,7 @@ impl Run<'_> {
             seconds: begun.elapsed().as_secs_f64(),
             buffer_was_short: arena.was_starved(),
             left_running: self.options.leave_running,
-            notes,
+            notes: notes.into_iter().chain(guard.hung.clone()).collect(),
         })
     }
 
@@ -180,7 +197,7 @@ impl Run<'_> {
     ) -> Result<Images, ProcessError> {
         let (began, is_to_hold) = (Instant::now(), script.is_some());
         let failed = |guard: &mut Guard| {
-            let ended = guard.child.wait();
+            let ended = guard.wait();
             self.criu.failed("save", work, "dump.log", ended)
         };
         let Some(socket) = accept_criu(&listener, &mut guard.child, self.progress) else {
@@ -212,14 +229,16 @@ impl Run<'_> {
             }
             drop(workers);
             thread::scope(|readers| {
-                received = receive(socket, script, &names, |image, name, pipe| {
+                received = receive(socket, script, &names, progress, |image, name, pipe| {
                     let (send, pages, pipe) = (send.clone(), name.starts_with("pages-"), File::from(pipe));
                     let builder = Builder::new().name("image".into());
                     // CRIU opens the image of the pages right after that of their list.
                     let is_list = lists.iter().any(|list| list == name);
                     if is_list || std::mem::take(&mut is_listed) && pages {
                         is_listed = is_list;
-                        return builder.spawn_scoped(readers, move || kept.read(image, pipe)).map(drop);
+                        return builder
+                            .spawn_scoped(readers, move || kept.read(image, pipe, progress))
+                            .map(drop);
                     }
                     let drain = move || drain(image, pages, pipe, arena, &send, progress);
                     builder.spawn_scoped(readers, drain).map(drop)
@@ -230,7 +249,7 @@ impl Run<'_> {
             });
             let criu_ok = match received {
                 Ok(Some(_)) => true,
-                _ => guard.child.wait().is_ok_and(|status| status.success()),
+                _ => guard.wait().is_ok_and(|status| status.success()),
             };
             let seconds = began.elapsed().as_secs_f64();
             progress.enter(Phase::Pack);
@@ -290,25 +309,59 @@ impl Run<'_> {
     }
 }
 
-/// Makes sure that CRIU ends and the processes go on, whatever happens. CRIU is never killed: its parasite code is in the
-/// processes until it is done. With its sockets and pipes closed it gives up and restores everything.
-struct Guard {
+/// Makes sure that CRIU ends and the processes go on, whatever happens. With its sockets and pipes closed, CRIU gives up and
+/// restores everything. If it does not end, [`ending::end_saving`] says what becomes of it.
+struct Guard<'a> {
     child: std::process::Child,
     pid: Pid,
+    progress: &'a Progress,
     hold: Option<Hold>,
     /// The processes before CRIU was started, if CRIU is to leave them stopped.
     before: Option<Vec<Process>>,
+    /// What was done about a CRIU that did not end.
+    hung: Option<String>,
 }
 
-impl Drop for Guard {
-    fn drop(&mut self) {
+impl Guard<'_> {
+    /// Waits for CRIU's end, not forever.
+    fn wait(&mut self) -> io::Result<ExitStatus> {
+        if self.hung.is_none() {
+            if let Some(status) = ending::wait(&mut self.child, Some(ending::PATIENCE), self.progress)? {
+                return Ok(status);
+            }
+            self.hung = Some(ending::end_saving(&mut self.child, self.pid));
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, "it did not end"))
+    }
+
+    /// Has the processes go on.
+    fn release(&mut self) {
         self.hold = None;
-        let _ = self.child.wait();
-        // They are stopped only if the action script was killed.
-        if let Some(before) = &self.before
+        let _ = self.wait();
+        // They are stopped only if the action script or CRIU was killed.
+        if let Some(before) = self.before.take()
             && let Ok(tree) = tree::list(self.pid)
         {
-            tree::resume(&tree, before);
+            tree::resume(&tree, &before);
+        }
+    }
+
+    /// Adds what became of a CRIU that did not end to the error that this led to.
+    fn with_what_became_of_criu(&self, error: ProcessError) -> ProcessError {
+        match &self.hung {
+            Some(what) if matches!(error, ProcessError::Cancelled(_)) => {
+                ProcessError::Refused(format!("stopped before anything was written; {what}"))
+            }
+            Some(what) => ProcessError::Refused(format!("{error}; {what}")),
+            None => error,
+        }
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if self.hung.is_none() {
+            self.release();
         }
     }
 }

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::container::BLOCK;
+use super::ending::{POLL, ready};
 use super::hold::{Hold, Script};
 use super::precopy::merge::Merged;
 use super::wire;
@@ -80,29 +81,33 @@ pub(crate) fn merged_blocks(image: usize, merged: Merged) -> impl Iterator<Item 
 }
 
 /// Accepts CRIU's images one after the other; several may be open at a time. Returns once CRIU has run the action script, or
-/// closed its socket. CRIU gives up when this closes the socket and the pipes in it.
+/// closed its socket, or the run is cancelled. CRIU gives up when this closes the socket and the pipes in it.
 pub(crate) fn receive(
     mut socket: UnixStream,
     script: Option<Script>,
     names: &Mutex<Vec<String>>,
+    progress: &Progress,
     mut open: impl FnMut(usize, &str, OwnedFd) -> io::Result<()>,
 ) -> io::Result<Option<Hold>> {
     loop {
         if let Some(script) = &script {
-            let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+            let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
             let mut sockets =
                 [PollFd::new(&socket, PollFlags::IN), PollFd::new(&script.listener, PollFlags::IN)];
-            match poll(&mut sockets, None) {
-                Err(Errno::INTR) => continue,
+            match poll(&mut sockets, Some(&POLL)) {
+                _ if progress.is_cancelled() => return Ok(None),
+                Ok(0) | Err(Errno::INTR) => continue,
                 polled => polled?,
             };
             // CRIU has announced every file before it runs the script.
-            if !ready(&sockets[0]) {
+            if !is_ready(&sockets[0]) {
                 match script.started()? {
                     Some(hold) => return Ok(Some(hold)),
                     None => continue,
                 }
             }
+        } else if !ready(&socket, PollFlags::IN, progress) {
+            return Ok(None);
         }
         let Some(name) = wire::read_name(&mut socket)? else { return Ok(None) };
         let pipe = wire::receive_pipe(&socket)?;
@@ -127,11 +132,11 @@ pub(crate) fn drain(
         // What is small does not wait for room; what turns out not to be, as files of a tmpfs, counts as pages do.
         let (data, length) = if pages || number > 0 {
             let Some(mut slice) = arena.take(BLOCK) else { return };
-            let length = fill(&mut pipe, &mut slice);
+            let length = fill(&mut pipe, &mut slice, progress);
             (Data::Pages(slice), length)
         } else {
             let mut bytes = vec![0; BLOCK];
-            let length = fill(&mut pipe, &mut bytes);
+            let length = fill(&mut pipe, &mut bytes, progress);
             bytes.truncate(length);
             bytes.shrink_to_fit();
             (Data::Other(bytes), length)
@@ -148,10 +153,13 @@ pub(crate) fn drain(
     }
 }
 
-/// Reads from a pipe until a buffer is full or the pipe ends. Returns the number of bytes.
-fn fill(pipe: &mut File, buffer: &mut [u8]) -> usize {
+/// Reads from a pipe until a buffer is full, the pipe ends or the run is cancelled. Returns the number of bytes.
+fn fill(pipe: &mut File, buffer: &mut [u8], progress: &Progress) -> usize {
     let mut length = 0;
     while let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        if !ready(&*pipe, PollFlags::IN, progress) {
+            break;
+        }
         match pipe.read(rest) {
             Ok(0) => break,
             Ok(count) => length += count,

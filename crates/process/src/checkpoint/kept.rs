@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::{Mutex, PoisonError};
 
 use crossbeam_channel::Sender;
+use pagehaul_run::Progress;
+use rustix::event::PollFlags;
 
+use super::ending::ready;
 use super::images::{Piece, blocks, merged_blocks};
 use super::precopy::PreCopy;
 use crate::ProcessError;
@@ -16,11 +19,18 @@ use crate::ProcessError;
 pub(crate) struct Kept(Mutex<BTreeMap<usize, Vec<u8>>>);
 
 impl Kept {
-    /// Reads an image from its pipe to its end.
-    pub(crate) fn read(&self, image: usize, mut pipe: File) {
-        let mut bytes = Vec::new();
+    /// Reads an image from its pipe to its end, unless the run is cancelled.
+    pub(crate) fn read(&self, image: usize, mut pipe: File, progress: &Progress) {
+        let (mut bytes, mut room) = (Vec::new(), vec![0; 64 << 10]);
         // Cut short, it is not as long as its list says.
-        let _ = pipe.read_to_end(&mut bytes);
+        while ready(&pipe, PollFlags::IN, progress) {
+            match pipe.read(&mut room) {
+                Ok(0) => break,
+                Ok(count) => bytes.extend_from_slice(room.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(image, bytes);
     }
 

@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use pagehaul_run::Progress;
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_passcred;
 
@@ -30,13 +31,18 @@ pub(super) struct Provided {
 }
 
 /// Refuses processes that CRIU would freeze and then fail to save, for reasons that can be seen before.
-pub(super) fn check(tree: &[Process], criu: &Criu, arguments: &[String]) -> Result<Provided, ProcessError> {
+pub(super) fn check(
+    tree: &[Process],
+    criu: &Criu,
+    arguments: &[String],
+    progress: &Progress,
+) -> Result<Provided, ProcessError> {
     let mut provided = Provided::default();
-    provided.notes.extend(criu.complaint().map(|what| format!("`criu check` complains: {what}")));
+    provided.notes.extend(criu.complaint(progress).map(|what| format!("`criu check` complains: {what}")));
     let Some(root) = tree.first().map(|process| process.pid) else { return Ok(provided) };
     system_v(tree, root)?;
-    inet_sockets(tree, criu)?;
-    network_lock(tree, root, criu, arguments, &mut provided)?;
+    inet_sockets(tree, criu, progress)?;
+    network_lock(tree, root, criu, arguments, &mut provided, progress)?;
     Ok(provided)
 }
 
@@ -61,7 +67,7 @@ fn system_v(tree: &[Process], root: Pid) -> Result<(), ProcessError> {
 
 /// Linux 6.16 has no SO_PASSCRED for inet sockets (commit 7d8d93fdde50, "net: Restrict SO_PASS{CRED,PIDFD,SEC} to
 /// AF_{UNIX,NETLINK,BLUETOOTH}"), which CRIU before 4.2 reads of every socket (its commit 4b7398595).
-fn inet_sockets(tree: &[Process], criu: &Criu) -> Result<(), ProcessError> {
+fn inet_sockets(tree: &[Process], criu: &Criu, progress: &Progress) -> Result<(), ProcessError> {
     if criu.is_at_least((4, 2)) {
         return Ok(());
     }
@@ -74,7 +80,7 @@ fn inet_sockets(tree: &[Process], criu: &Criu) -> Result<(), ProcessError> {
         return Ok(());
     };
     // A distribution may have taken the correction into an older version: it is tried with another process.
-    if try_with(criu, socket.into()).unwrap_or(true) {
+    if try_with(criu, socket.into(), progress).unwrap_or(true) {
         return Ok(());
     }
     Err(ProcessError::Refused(format!(
@@ -84,7 +90,7 @@ fn inet_sockets(tree: &[Process], criu: &Criu) -> Result<(), ProcessError> {
 }
 
 /// Whether CRIU can save a process that has a socket.
-fn try_with(criu: &Criu, socket: OwnedFd) -> Result<bool, ProcessError> {
+fn try_with(criu: &Criu, socket: OwnedFd, progress: &Progress) -> Result<bool, ProcessError> {
     let failed = |source: io::Error| ProcessError::Resource { action: "try CRIU", source };
     let work = WorkDirectory::new()?;
     let mut command = Command::new("sleep");
@@ -96,10 +102,10 @@ fn try_with(criu: &Criu, socket: OwnedFd) -> Result<bool, ProcessError> {
     };
     // SAFETY: it makes one system call, which is allowed between fork and exec.
     let mut process = unsafe { command.pre_exec(new_session) }.spawn().map_err(failed)?;
-    let saved = criu.can_save(process.id(), work.path());
+    let saved = criu.can_save(process.id(), work.path(), progress);
     let _ = process.kill();
     let _ = process.wait();
-    saved.map_err(failed)
+    saved.map_err(|error| failed(io::Error::other(error)))
 }
 
 /// CRIU locks the network of processes that have their own, and TCP connections that are to be kept, by iptables unless it is
@@ -110,6 +116,7 @@ fn network_lock(
     criu: &Criu,
     arguments: &[String],
     provided: &mut Provided,
+    progress: &Progress,
 ) -> Result<(), ProcessError> {
     let has = |option: &str| arguments.iter().any(|argument| argument == option);
     let (needs, why) = if !shares_namespace(root, "net") {
@@ -128,7 +135,7 @@ fn network_lock(
     if is_by_tables && method.as_deref().is_some_and(|method| method != "iptables") {
         return Ok(());
     }
-    if is_by_tables && method.is_none() && criu.has_feature("network_lock_nftables") {
+    if is_by_tables && method.is_none() && criu.has_feature("network_lock_nftables", progress) {
         provided.arguments = vec![LOCK.into(), "nftables".into()];
         let note = format!("CRIU locked the network by nftables: {why}, and {missing} is not on PATH");
         provided.notes.push(note);

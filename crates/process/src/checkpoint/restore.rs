@@ -4,17 +4,20 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Builder};
 use std::time::Instant;
 
 use pagehaul_codec::FrameDecompressor;
 use pagehaul_pool::{Ticket, Work, ordered};
 use pagehaul_run::{Phase, Progress};
+use rustix::event::PollFlags;
 use serde::Serialize;
 
 use super::container::{Container, Image, container_path};
 use super::criu::Criu;
+use super::ending::{self, Made, PipeWriter, ready};
 use super::info::check_blocks;
 use super::own_options::{self, Action};
 use super::work_directory::{WorkDirectory, accept_criu};
@@ -50,7 +53,8 @@ pub struct RestartReport {
     pub seconds: f64,
 }
 
-/// Restarts the processes of a checkpoint; they are this program's no more when it returns.
+/// Restarts the processes of a checkpoint. Until this program ends, the first is its child; if they cannot be restarted, all
+/// children that it got meanwhile are killed.
 pub fn restart(
     path: &Path,
     options: &RestartOptions,
@@ -60,8 +64,8 @@ pub fn restart(
     own_options::check(Action::Restore, &options.arguments)?;
     crate::check_system()?;
     let container = Container::open(&container_path(path))?;
-    let criu = Criu::find(options.criu.as_deref())?;
-    criu.check_arguments(&options.arguments)?;
+    let criu = Criu::find(options.criu.as_deref(), progress)?;
+    criu.check_arguments(&options.arguments, progress)?;
     let image_bytes = container.image_bytes();
     // Looked at once for the checksums, and again for CRIU.
     progress.expect(2 * image_bytes);
@@ -81,15 +85,36 @@ pub fn restart(
     let pid_file = work.path().join("pid");
     let mut arguments = vec!["-d".to_owned(), "--pidfile".to_owned(), pid_file.display().to_string()];
     arguments.extend(options.arguments.iter().cloned());
+    let made = Made::begin();
     let mut child = criu.start("restore", work.path(), "restore.log", &arguments, None)?;
     let socket = accept_criu(&listener, &mut child, progress);
     // CRIU would wait for an answer on a connection that is not taken.
     drop(listener);
     let served = match socket {
-        Some(socket) => serve(socket, &container, timers.as_ref(), options.threads, progress),
+        Some(socket) => thread::scope(|scope| {
+            let (criu, is_served) = (child.id(), Arc::new(AtomicBool::new(false)));
+            let watched = Arc::clone(&is_served);
+            let (made, builder) = (&made, Builder::new().name("watch".into()));
+            // Without a thread, a CRIU that is killed from outside is noticed when its processes are.
+            let watch = builder.spawn_scoped(scope, move || ending::watch_restoring(criu, made, &watched));
+            let served = serve(socket, &container, timers.as_ref(), options.threads, progress);
+            is_served.store(true, Ordering::Release);
+            if let Ok(watch) = watch {
+                watch.thread().unpark();
+            }
+            served
+        }),
         None => Ok(()),
     };
-    let ended = child.wait().map_err(resource("wait for CRIU"))?;
+    let Some(ended) = ending::wait(&mut child, None, progress).map_err(resource("wait for CRIU"))? else {
+        return Err(ending::end_restoring(&mut child, &made));
+    };
+    if !ended.success() {
+        made.kill();
+    }
+    if !ended.success() && progress.is_cancelled() {
+        return Err(ProcessError::Refused("stopped before anything was restarted".into()));
+    }
     // EAGAIN: no thread could be started, which is why CRIU has failed.
     let no_thread = matches!(&served, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
     if !ended.success() && !no_thread {
@@ -143,7 +168,7 @@ fn rearmed(container: &Container) -> Result<Option<Rearmed>, ProcessError> {
     Ok(changed.filter(|(_, count)| *count > 0).map(|(files, count)| Rearmed { files, count }))
 }
 
-/// Answers CRIU until it has all it wants.
+/// Answers CRIU until it has all it wants, or the run is cancelled: CRIU then gives up.
 fn serve(
     mut socket: UnixStream,
     container: &Container,
@@ -152,13 +177,14 @@ fn serve(
     progress: &Progress,
 ) -> io::Result<()> {
     thread::scope(|scope| {
-        while let Some(name) = wire::read_name(&mut socket)? {
+        while ready(&socket, PollFlags::IN, progress) {
+            let Some(name) = wire::read_name(&mut socket)? else { break };
             let image = container.index.images.iter().find(|image| image.name == name);
             socket.write_all(&wire::exists(image.is_some()))?;
             let Some(image) = image else { continue };
             let pipe = wire::receive_pipe(&socket)?;
             let _ = rustix::pipe::fcntl_setpipe_size(&pipe, 1 << 20);
-            let mut pipe = File::from(pipe);
+            let mut pipe = PipeWriter::new(File::from(pipe), progress);
             let changed = timers.filter(|_| name == timers::IMAGE);
             // On its own: CRIU may ask for another before it has read this.
             let give = move || match changed {
@@ -212,7 +238,7 @@ impl Work for Decompressing<'_> {
 }
 
 /// Writes an image to its pipe.
-fn give(container: &Container, image: &Image, mut pipe: File, threads: usize, progress: &Progress) {
+fn give(container: &Container, image: &Image, mut pipe: PipeWriter<'_>, threads: usize, progress: &Progress) {
     let work = Decompressing { container, image, next: AtomicUsize::new(0) };
     // Most images are one block, for which this thread is enough.
     let threads = if image.blocks.len() > 1 { threads.clamp(1, image.blocks.len()) } else { 0 };

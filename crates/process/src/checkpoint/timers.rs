@@ -19,7 +19,7 @@ const INTERVAL: [u64; 2] = [9, 10];
 
 /// Has expired periodic timers in an image of open files fire one interval after the restart. Returns the image and the
 /// number of these timers. None if it is not as CRIU writes it.
-pub(super) fn rearm(image: &[u8]) -> Option<(Vec<u8>, usize)> {
+pub(crate) fn rearm(image: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (magic, mut rest) = image.split_at_checked(MAGIC)?;
     let (mut out, mut count) = (magic.to_vec(), 0);
     while !rest.is_empty() {

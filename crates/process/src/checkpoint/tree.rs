@@ -66,7 +66,7 @@ impl Process {
     }
 
     /// Sends it a signal. A process that took over its PID gets none.
-    fn signal(&self, signal: Signal) -> Result<(), Errno> {
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), Errno> {
         let pid = rustix::process::Pid::from_raw(self.pid).ok_or(Errno::SRCH)?;
         // The descriptor refers to one process for good, so that the check holds for whom the signal reaches.
         let process = pidfd_open(pid, PidfdFlags::empty())?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use pagehaul_run::{ChildError, output_within};
+use pagehaul_run::{ChildError, ChildOutput, Progress, output_unless};
 
 use super::criu::{OLDEST, last_line};
 use super::requirements::is_on_path;
@@ -63,10 +63,12 @@ impl Unknown {
     }
 }
 
-/// Runs `program --version`.
-pub(super) fn of(program: &Path, limit: Duration) -> Result<String, Unknown> {
-    let mut command = Command::new(program);
-    command.arg("--version");
+/// Runs CRIU, or what may be, for what it says on both of its outputs, until the run is cancelled.
+pub(super) fn answer(
+    command: &mut Command,
+    limit: Duration,
+    progress: &Progress,
+) -> Result<ChildOutput, ChildError> {
     let with_errors = || {
         // SAFETY: numbers only; both descriptors are open between fork and exec.
         match unsafe { libc::dup2(libc::STDOUT_FILENO, libc::STDERR_FILENO) } {
@@ -76,7 +78,13 @@ pub(super) fn of(program: &Path, limit: Duration) -> Result<String, Unknown> {
     };
     // SAFETY: it makes one system call, which is allowed between fork and exec.
     unsafe { command.pre_exec(with_errors) };
-    let output = output_within(&mut command, limit, MOST).map_err(|error| match error {
+    output_unless(command, limit, MOST, &progress.cancel_token())
+}
+
+/// Runs `program --version`.
+pub(super) fn of(program: &Path, limit: Duration, progress: &Progress) -> Result<String, Unknown> {
+    let mut command = Command::new(program);
+    let output = answer(command.arg("--version"), limit, progress).map_err(|error| match error {
         ChildError::Start { what: "process", source } if source.kind() == io::ErrorKind::NotFound => {
             if is_there(program) {
                 Unknown::NoInterpreter
@@ -119,7 +127,7 @@ mod tests {
         let path = directory.path().join("criu");
         let write = "printf '%s' \"$1\" > \"$0\" && chmod +x \"$0\"";
         assert!(Command::new("sh").args(["-c", write]).arg(&path).arg(script).status().unwrap().success());
-        of(&path, limit).map_err(|why| {
+        of(&path, limit, &Progress::default()).map_err(|why| {
             let sentence = why.sentence(&path);
             sentence.replace(&path.display().to_string(), "CRIU")
         })
@@ -157,7 +165,10 @@ mod tests {
         let said = sentence("#!/nonexistent/interpreter\n", LONG).unwrap_err();
         assert!(said.starts_with("cannot run CRIU: the file is there, but not its interpreter"), "{said}");
         for missing in ["/nonexistent/criu", "no-such-program"] {
-            assert!(matches!(of(Path::new(missing), LONG), Err(Unknown::Missing)), "{missing}");
+            assert!(
+                matches!(of(Path::new(missing), LONG, &Progress::default()), Err(Unknown::Missing)),
+                "{missing}"
+            );
         }
     }
 }

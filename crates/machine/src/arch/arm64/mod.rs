@@ -151,6 +151,16 @@ impl Arch for Arm64 {
     }
 
     /// At least a page (`MIN_THREAD_SHIFT`, arch/arm64/include/asm/memory.h).
+    fn hugetlb_orders(&self, page: PageSize) -> u32 {
+        // Runs of page table entries with the contiguous bit, blocks of the level above, runs of these, and with pages of 4 KiB
+        // blocks of 1 GiB (`__hugetlb_valid_size()`, CONFIG_ARM64_CONT_PTE_SHIFT and CONFIG_ARM64_CONT_PMD_SHIFT).
+        match page.shift() {
+            12 => 1 << 4 | 1 << 9 | 1 << 13 | 1 << 18,
+            14 => 1 << 7 | 1 << 11 | 1 << 16,
+            _ => 1 << 5 | 1 << 13 | 1 << 18,
+        }
+    }
+
     fn stack_bytes(&self, page: PageSize) -> u64 {
         stack_of_16_kib(page)
     }

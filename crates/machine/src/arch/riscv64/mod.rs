@@ -160,6 +160,11 @@ impl Arch for Riscv64 {
     }
 
     /// `THREAD_SIZE_ORDER` (arch/riscv/include/asm/thread_info.h).
+    fn hugetlb_orders(&self, _page: PageSize) -> u32 {
+        // 64 KiB by Svnapot, 2 MiB and 1 GiB (`arch_hugetlb_valid_size()`).
+        1 << 4 | 1 << 9 | 1 << 18
+    }
+
     fn stack_bytes(&self, page: PageSize) -> u64 {
         stack_of_16_kib(page)
     }

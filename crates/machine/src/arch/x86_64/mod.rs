@@ -120,6 +120,11 @@ impl Arch for X86_64 {
         true
     }
 
+    fn hugetlb_orders(&self, _page: PageSize) -> u32 {
+        // 2 MiB and 1 GiB (`arch_hugetlb_valid_size()`).
+        1 << 9 | 1 << 18
+    }
+
     fn stores_in_order(&self) -> bool {
         true
     }
