@@ -5,6 +5,7 @@
 //! that it needs, several threads read at once, and of a file that breaks off all whole chunks are readable. The crate `age` reads such
 //! files from one position, by one thread; here are the primitives that it is made of.
 
+mod authentic;
 mod chunks;
 mod error;
 mod header;
@@ -17,6 +18,7 @@ mod ssh;
 mod wrap;
 mod writer;
 
+pub use authentic::Authentic;
 pub use error::{EncryptionError, RecipientError};
 pub use held::{MaybeEncrypted, decrypted, hold};
 pub use identity::Identity;

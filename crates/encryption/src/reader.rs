@@ -9,6 +9,7 @@ use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::ReadAt;
 
 use crate::Identity;
+use crate::authentic::Authentic;
 use crate::chunks::{CHUNK, ChunkCipher, FileKey, Forged, NONCE, SEALED, TAG};
 use crate::header::{Header, MOST, VERSION};
 
@@ -34,6 +35,7 @@ pub struct Decrypted<F> {
     is_complete: bool,
     size: u64,
     slots: Vec<Mutex<Slot>>,
+    authentic: Authentic,
 }
 
 /// A chunk that was decrypted.
@@ -67,7 +69,16 @@ impl<F: ReadAt> Decrypted<F> {
         let start = payload + NONCE as u64;
         let length = file.size().saturating_sub(start);
         let slots = (0..SLOTS).map(|_| Mutex::default()).collect();
-        let mut opened = Self { file, cipher, start, chunks: 0, is_complete: false, size: 0, slots };
+        let mut opened = Self {
+            file,
+            cipher,
+            start,
+            chunks: 0,
+            is_complete: false,
+            size: 0,
+            slots,
+            authentic: Authentic::of(length.div_ceil(SEALED as u64)),
+        };
         opened.find_end(length).map_err(|source| OpenError::Io {
             path: opened.file.path().to_owned(),
             action: "read the last chunk of",
@@ -133,6 +144,11 @@ impl<F: ReadAt> Decrypted<F> {
         self.is_complete
     }
 
+    /// Returns which of its chunks are found to be authentic, now and later.
+    pub fn known_authentic(&self) -> Authentic {
+        self.authentic.clone()
+    }
+
     /// Where a chunk is in the file.
     fn at(&self, number: u64) -> u64 {
         self.start + number * SEALED as u64
@@ -159,6 +175,7 @@ impl<F: ReadAt> Decrypted<F> {
             }
         }
         slot.number = Some(number);
+        self.authentic.add(number);
         Ok(())
     }
 }

@@ -45,13 +45,15 @@ impl Facts {
         } else {
             bytes
         };
-        let facts: Self = serde_json::from_slice(json).map_err(StoredError::Document)?;
+        let mut facts: Self = serde_json::from_slice(json).map_err(StoredError::Document)?;
         if facts.schema_version != SCHEMA_VERSION {
             return Err(StoredError::Version(facts.schema_version));
         }
         if facts.id.crash_id.len() != 32 || !facts.id.crash_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(StoredError::Id);
         }
+        // Another spelling of the same ID would be another crash.
+        facts.id.crash_id.make_ascii_lowercase();
         Ok(facts)
     }
 }
@@ -86,6 +88,10 @@ mod tests {
         assert!(error(b"{}").starts_with("it holds no facts: missing field"));
         assert!(error(&document(9, &"a".repeat(32))).contains("schema version 9"));
         assert!(error(&document(SCHEMA_VERSION, "../../etc/passwd")).contains("hexadecimal"));
+        assert_eq!(
+            Facts::from_stored(&document(SCHEMA_VERSION, &"A".repeat(32))).unwrap().id.crash_id,
+            "a".repeat(32)
+        );
         assert!(!Facts::may_be_stored(b"KDUMP   ") && !Facts::may_be_stored(b""));
     }
 }

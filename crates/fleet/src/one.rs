@@ -28,6 +28,10 @@ pub(crate) const UNWRITTEN: u8 = 4;
 /// Memory that one dump may take.
 const MAX_MEMORY: u64 = 1 << 30;
 
+/// Reasons that a row has, and bytes of each: the facts of others can hold any number.
+const MAX_MISSING: usize = 256;
+const MAX_REASON: usize = 1 << 10;
+
 /// What a process makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Stage {
@@ -82,9 +86,18 @@ pub(crate) fn run(arguments: &OneArguments) -> anyhow::Result<ExitCode> {
             let refused = is_refused(path, &error);
             (Row { refused, ..Row::new(path, Some(sentence(error.chain()))) }, code)
         });
-    let (row, code) = row;
+    let (mut row, code) = row;
+    bound(&mut row.missing);
     crate::say(&serde_json::to_string(&Row { damaged, ..row })?)?;
     Ok(code)
+}
+
+/// Cuts off what is too long to be a reason.
+fn bound(missing: &mut Vec<Missing>) {
+    missing.truncate(MAX_MISSING);
+    for text in missing.iter_mut().flat_map(|missing| [&mut missing.what, &mut missing.reason]) {
+        text.truncate(text.floor_char_boundary(MAX_REASON));
+    }
 }
 
 /// Whether a server kept back what was asked for. Each stage opens the dump again.
@@ -190,6 +203,7 @@ impl<'a> Extraction<'a> {
                 self.facts(facts, &tasks, place, row)?;
             }
             Stage::Pages => {
+                announce_tables(source);
                 let kernel = Kernel::discover(source.memory())?;
                 // Another dump is on the next CPU.
                 let census = count(source.memory(), &kernel, Heading::default(), 1)?;
@@ -197,6 +211,7 @@ impl<'a> Extraction<'a> {
                 census.warnings.iter().for_each(|why| row.lacks(Stage::Pages.tables(), why));
             }
             Stage::Triage => {
+                announce_tables(source);
                 let space = AddressSpace::discover(source.memory())?;
                 let memory = VirtualMemory::new(&space, source.memory());
                 let machine = Machine::open(&space, &memory, source.memory().notes())?;
@@ -246,6 +261,13 @@ impl<'a> Extraction<'a> {
             redaction.facts(&mut facts, tasks);
         }
         self.put(tables::facts(&facts, &place.key, &self.file), place, row)
+    }
+}
+
+/// Announces what leads to all pages of a dump on a server; that of a stream is in many pieces.
+fn announce_tables(source: &Source) {
+    if matches!(source.kind(), SourceKind::Kdump(_)) {
+        source.memory().view().will_need_tables();
     }
 }
 

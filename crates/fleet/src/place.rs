@@ -15,7 +15,7 @@ use crate::lock::Lock;
 use crate::manifest::Row;
 use crate::one::Stage;
 use crate::read::{TableFile, parquet_files};
-use crate::table::{Key, Table};
+use crate::table::{Key, Table, Values};
 use crate::tables::DumpFile;
 
 /// Why a dump makes no tables where those of another are.
@@ -95,13 +95,16 @@ impl<'a> Place<'a> {
         row: &mut Row,
     ) -> anyhow::Result<()> {
         let mut written = Vec::new();
+        let single = |table: &str| self.directory(table).join(format!("{}.parquet", self.key.id));
         for mut table in tables {
             table.damaged = origin.is_some_and(|origin| origin.damaged);
             let wanted = self.only.is_empty() || self.only.iter().any(|name| name == table.name);
             if table.rows > 0 && wanted {
-                let path = self.directory(table.name).join(format!("{}.parquet", self.key.id));
                 let made = (table.name.to_owned(), table.rows);
-                written.push((made, Written::new(&path, |out| Ok(table.write(out)?))?));
+                let is_there =
+                    many(&self.directory(table.name)).iter().any(|path| has_all(path, &self.key, &table));
+                let file = Written::new(&single(table.name), |out| Ok(table.write(out)?))?;
+                written.push((made, is_there, file));
             }
         }
         // From the decision to the last name: dumps of one crash are extracted at the same time.
@@ -111,8 +114,11 @@ impl<'a> Place<'a> {
         {
             return Ok(());
         }
-        for (made, file) in written {
-            file.name()?;
+        for (made, is_there, file) in written {
+            // Until files are compacted again, readers that know nothing of their names would count the rows twice.
+            if !is_there || single(&made.0).exists() {
+                file.name()?;
+            }
             row.tables.push(made);
         }
         Ok(())
@@ -148,7 +154,7 @@ impl Quality {
 
     fn in_file(path: &Path, id: &str) -> Option<Self> {
         let file = TableFile::open(path).ok()?;
-        (0..file.groups()).find_map(|group| {
+        file.groups_with("crash_id", id).find_map(|group| {
             let [ids, kind, complete, format] =
                 file.read(group, ["crash_id", "kind", "complete", "format"]).ok()?;
             let row = (0..ids.len()).find(|row| ids.text_at(*row) == Some(id))?;
@@ -170,10 +176,36 @@ fn many(month: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// Whether a file of many crashes has all rows of a table, in their order, and no others of its crash.
+fn has_all(path: &Path, key: &Key, table: &Table) -> bool {
+    let Ok(file) = TableFile::open(path) else { return false };
+    let mut found: Vec<_> = file.columns.iter().map(|(name, values)| (name, values.empty())).collect();
+    for group in file.groups_with(key.column, &key.id) {
+        let Ok([ids]) = file.read(group, [key.column]) else { return false };
+        let is_own = |row: &usize| ids.text_at(*row) == Some(&key.id);
+        let Some(start) = (0..ids.len()).find(is_own) else { continue };
+        let end = (start..ids.len()).find(|row| !is_own(row)).unwrap_or(ids.len());
+        let Ok(columns) = file.read_all(group) else { return false };
+        for ((_, to), from) in found.iter_mut().zip(&columns) {
+            to.append(from, start..end);
+        }
+    }
+    let nulls = |values: &Values| {
+        let mut nulls = values.empty();
+        nulls.pad(values.len());
+        nulls
+    };
+    // Columns that the file has and the table has not are those of another version.
+    found.iter().all(|(name, values)| match table.columns.iter().find(|(known, _)| known == name) {
+        Some((_, new)) => new == values,
+        None => *values == nulls(values),
+    }) && table.columns.iter().all(|(name, _)| found.iter().any(|(known, _)| known == &name))
+}
+
 /// Whether a file has rows of a crash.
 fn has_rows(path: &Path, id: &str) -> bool {
     let Ok(file) = TableFile::open(path) else { return false };
-    (0..file.groups()).any(|group| {
+    file.groups_with("crash_id", id).any(|group| {
         let ids = file.read(group, ["crash_id"]);
         ids.is_ok_and(|[ids]| (0..ids.len()).any(|row| ids.text_at(row) == Some(id)))
     })

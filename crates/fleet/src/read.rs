@@ -14,6 +14,7 @@ use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnDescriptor;
 
 use crate::table::{DAMAGED, Values};
@@ -113,6 +114,19 @@ impl TableFile {
     /// Returns the number of row groups.
     pub(crate) fn groups(&self) -> usize {
         self.reader.num_row_groups()
+    }
+
+    /// Returns the row groups that may have rows with this text in a column, by their statistics.
+    pub(crate) fn groups_with<'a>(&'a self, column: &str, text: &'a str) -> impl Iterator<Item = usize> + 'a {
+        let at = self.columns.iter().position(|(known, _)| known == column);
+        (0..self.groups()).filter(move |group| {
+            let chunks = self.reader.metadata().row_group(*group).columns();
+            let statistics = at.and_then(|at| chunks.get(at)?.statistics());
+            let least = statistics.and_then(Statistics::min_bytes_opt);
+            let most = statistics.and_then(Statistics::max_bytes_opt);
+            least.is_none_or(|least| least <= text.as_bytes())
+                && most.is_none_or(|most| most >= text.as_bytes())
+        })
     }
 
     /// Whether it came of a dump that is damaged where it was read.

@@ -87,6 +87,31 @@ fn the_rows_of_the_whole_dump_stay_after_compact() {
     assert!(tables(directory, "tables") == before);
 }
 
+#[test]
+fn rows_that_are_compact_are_not_written_again_while_another_run_goes_on() {
+    let (directory, _) = dumps();
+    let directory = directory.path();
+    machine(Era::V6_1, "other", &OOPS).build().elf().write(&directory.join("other")).unwrap();
+    succeeds(directory, &["extract", "whole", "other", "--to", "tables"]);
+    succeeds(directory, &["compact", "tables"]);
+    let before = tables(directory, "tables");
+    // As the other run does.
+    let other = fs::File::open(directory.join("tables")).unwrap();
+    other.lock_shared().unwrap();
+    let said = succeeds(directory, &["extract", "whole", "--to", "tables", "--json"]);
+    assert!(said.contains("[\"tasks\",3]"), "{said}");
+    assert!(tables(directory, "tables") == before);
+    // A table that is not the same is written.
+    let many = before.keys().find(|name| name.contains("/tasks/")).unwrap();
+    let many = directory.join("tables").join(many.trim_start_matches('/'));
+    succeeds(directory, &["extract", "other", "--to", "others"]);
+    let others = tables(directory, "others");
+    let (_, bytes) = others.iter().find(|(name, _)| name.contains("/tasks/")).unwrap();
+    fs::write(&many, bytes).unwrap();
+    succeeds(directory, &["extract", "whole", "--to", "tables"]);
+    assert_eq!(tables(directory, "tables").len(), before.len() + 1);
+}
+
 /// Extracts dumps. Of a copy that is not whole, parts may be lacking.
 fn extracts(directory: &Path, arguments: &[&str]) -> String {
     let output = fleet(directory, &[&["extract"], arguments].concat());
@@ -249,4 +274,24 @@ fn a_server_that_refuses_midway_replaces_no_table() {
         }
         assert!(tables(directory, "tables") == before, "{first}: {said}");
     }
+}
+
+#[test]
+fn facts_of_others_count_once_whatever_they_hold() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let facts = |id: &str, missing: &str| {
+        format!(
+            r#"{{"schema_version": 1, "extractor": "a test", "crash_id": "{id}", "id_weak": false, "crash_time": null,
+            "host": null, "release": null, "version": null, "build_id": null, "arch": "x86_64", "cpus": 1, "memory_bytes": 0,
+            "page_size": null, "crash": null, "missing": [{missing}], "log": []}}"#
+        )
+    };
+    let id = "0123456789abcdef0123456789abcdef";
+    let missing = r#"{"what": "log", "reason": "ä"}"#.replace('ä', &"ä".repeat(2000));
+    fs::write(directory.join("a.json"), facts(id, &vec![missing; 2000].join(","))).unwrap();
+    fs::write(directory.join("b.json"), facts(&id.to_uppercase(), "")).unwrap();
+    succeeds(directory, &["extract", "a.json", "b.json", "--to", "tables"]);
+    assert_eq!(rows(&directory.join("tables"), "dumps").len(), 1);
+    assert_eq!(rows(&directory.join("tables"), "manifest").len(), 2);
 }

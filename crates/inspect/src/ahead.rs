@@ -134,24 +134,35 @@ pub(crate) fn modules(machine: &Machine<'_>, modules: &[Object<'_>]) {
     machine.memory().will_need(&ranges);
 }
 
-/// Reads the parts of a report at the same time, and forgets what they find: the memory that they need is here then.
+/// Reads the parts of a report at the same time.
 pub(crate) fn report(machine: &Machine<'_>) {
-    let parts: [fn(&Machine<'_>); 6] = [
-        |machine| {
-            self::machine(machine);
-            let _ = (system(machine), cpus(machine, &machine.unwinder()));
-        },
-        |machine| {
-            if let Ok(tasks) = crate::tasks(machine) {
-                of_tasks(machine, &tasks);
-                memory(machine, &tasks);
-            }
-        },
-        |machine| drop(slab::caches(machine)),
-        |machine| drop(vmalloc(machine)),
-        |machine| drop((block::requests(machine), block::suspended(machine))),
-        |machine| drop(net(machine)),
-    ];
+    together(
+        machine,
+        &[
+            &|machine| {
+                self::machine(machine);
+                let _ = (system(machine), cpus(machine, &machine.unwinder()));
+            },
+            &|machine| {
+                if let Ok(tasks) = crate::tasks(machine) {
+                    of_tasks(machine, &tasks);
+                    memory(machine, &tasks);
+                }
+            },
+            &|machine| drop(slab::caches(machine)),
+            &|machine| drop(vmalloc(machine)),
+            &|machine| drop((block::requests(machine), block::suspended(machine))),
+            &|machine| drop(net(machine)),
+        ],
+    );
+}
+
+/// Part of what is read later.
+pub type Part<'a> = &'a (dyn Fn(&Machine<'_>) + Sync);
+
+/// Runs parts of what is read later at the same time, and forgets what they find: the memory that they need is here then. Does nothing
+/// unless the memory is on a server.
+pub fn together(machine: &Machine<'_>, parts: &[Part<'_>]) {
     thread::scope(|scope| {
         for part in parts {
             let Some(memory) = machine.memory().another() else { return };

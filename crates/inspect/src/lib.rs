@@ -4,7 +4,7 @@
 //!
 //! Nothing needs debug symbols. If a kernel lacks a field, the report leaves the fact out and names the reason.
 
-mod ahead;
+pub mod ahead;
 mod block;
 mod cause;
 mod cpus;

@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use pagehaul_inspect::ahead::together;
 use pagehaul_inspect::{
     Cache, Counters, Machine, PerCpuChunks, Tasks, caches, caller_name, nodes, per_cpu_chunks, tasks,
     zones_of,
 };
-use pagehaul_kernel::{Kernel, KernelError, Memmap};
+use pagehaul_kernel::{Kernel, KernelError, Memmap, PageScanner};
 use pagehaul_machine::{PageCount, Pfn, PhysAddr};
 use pagehaul_physmem::PhysMemory;
 
 use crate::cgroups::cgroups;
-use crate::claims::{Claimant, Claims};
+use crate::claims::Claimant;
 use crate::fields::Fields;
 use crate::identities::{Parts, identities};
 use crate::page_blocks::PageBlocks;
@@ -31,6 +32,8 @@ use crate::walks::{Walks, holders};
 
 /// Owners of one row that are reported.
 const MAX_OWNERS: usize = 100;
+/// Blocks whose struct pages are announced with all the rest: 32 MiB in pages of 4 KiB. Those of more are announced as they are read.
+const ANNOUNCED_BLOCKS: u64 = 16;
 /// Files whose names are looked up, the largest first.
 const MAX_FILES: usize = 1 << 20;
 
@@ -69,17 +72,11 @@ pub fn balance(
         missing.push(format!("tasks: {why}"));
         Tasks::default()
     });
+    read_ahead(machine, kernel, memory, &memmap, &tasks, end);
     let mut walks = Walks {
-        machine,
-        kernel,
-        memory,
-        memmap: &memmap,
-        tasks: &tasks,
         kernel_tables: kernel_tables(kernel, memory),
-        claims: Claims::default(),
         missing,
-        listed: None,
-        kept_stacks: PageCount::ZERO,
+        ..Walks::new(machine, kernel, memory, &memmap, &tasks)
     };
     walks.run();
     let Walks { claims, mut missing, listed, kept_stacks, .. } = walks;
@@ -117,6 +114,38 @@ pub fn balance(
         guesses = references(machine, memory, &memmap, &rules, &tally.unowned, &found, effort.threads)?;
     }
     Ok(builder.build(tally, &found, guesses))
+}
+
+/// Reads what the balance reads of a dump on a server, all of it at the same time.
+fn read_ahead(
+    machine: &Machine<'_>,
+    kernel: &Kernel,
+    memory: &dyn PhysMemory,
+    memmap: &Memmap,
+    tasks: &Tasks,
+    end: Pfn,
+) {
+    let walk = |part: usize| {
+        move |machine: &Machine<'_>| {
+            if let Some(part) = Walks::parts().get(part) {
+                part(&mut Walks::new(machine, kernel, memory, memmap, tasks));
+            }
+        }
+    };
+    let blocks = kernel.blocks(end).min(ANNOUNCED_BLOCKS);
+    together(
+        machine,
+        &[
+            &|_| PageScanner::new(kernel, memory.view()).announce(0..blocks),
+            &|_| drop(kernel_tables(kernel, memory)),
+            &walk(0),
+            &walk(1),
+            &walk(2),
+            &walk(3),
+            &|machine| drop((per_cpu_chunks(machine), PageBlocks::read(machine, kernel, end))),
+            &|machine| drop((caches(machine), cgroups(machine, tasks))),
+        ],
+    );
 }
 
 /// Turns counts into rows.

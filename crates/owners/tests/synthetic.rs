@@ -1,5 +1,8 @@
 //! The balance of synthetic machines: every page in one row, on pages of 4, 16 and 64 KiB, and on damaged memory.
 
+#[path = "../../inspect/tests/common/served.rs"]
+mod served;
+
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -8,9 +11,10 @@ use pagehaul_inspect::Machine as CrashedMachine;
 use pagehaul_kernel::{Kernel, VirtualMemory};
 use pagehaul_machine::{PageCount, PageSize};
 use pagehaul_owners::{Balance, Effort, References, RowKind, balance};
-use pagehaul_physmem::MapPolicy;
+use pagehaul_physmem::{MapPolicy, PhysMemory, Wrapped};
 use pagehaul_synth::{Arm64, Era, Inside, Kind, Machine, Noise, Task};
 use pagehaul_vmcore::Source;
+use served::Served;
 
 fn inside() -> Inside {
     let stack = vec!["__schedule", "schedule", "kthread"];
@@ -69,6 +73,29 @@ fn each_page_is_in_one_row() {
     assert_eq!((all.what, all.pages as u64, all.counted), ("all rows", found.sum().get(), 1 << 18));
     assert!(!all.holds());
     assert!(found.identities.iter().any(|it| it.what == "free, per-CPU lists" && it.holds()));
+}
+
+#[test]
+fn the_balance_of_a_dump_on_a_server_waits_for_nothing_that_other_threads_can_read_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("vmcore");
+    let mut machine = Machine::new(Era::V6_12);
+    machine.inside(0x4000, &inside());
+    blocks(&mut machine, 0x2000);
+    machine.build().elf().write(&path).unwrap();
+    let source = Source::open(&path, MapPolicy::default()).unwrap();
+    let served = Wrapped::through(Served::here(), source.memory());
+    let of = |memory: &dyn PhysMemory| {
+        let kernel = Kernel::discover(memory).unwrap();
+        let virtual_memory = VirtualMemory::new(kernel.space(), memory);
+        let machine = CrashedMachine::open(kernel.space(), &virtual_memory, memory.notes()).unwrap();
+        served.wrap().forget();
+        let effort = Effort { threads: 1, references: References::Above(100) };
+        format!("{:?}", balance(&machine, &kernel, memory, effort).unwrap())
+    };
+    assert_eq!(of(&served), of(source.memory()));
+    let waited = served.wrap().waited();
+    assert!(waited.is_empty(), "{waited:x?}");
 }
 
 #[test]

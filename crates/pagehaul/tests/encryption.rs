@@ -1,5 +1,7 @@
 //! Encrypted dumps: what their holders read, and what nobody else does.
 
+#[path = "../../remote/tests/server/mod.rs"]
+mod server;
 #[path = "common/setup.rs"]
 mod setup;
 
@@ -7,8 +9,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
+use server::{Response, Server};
 use setup::Setup;
 
 fn key(name: &str) -> PathBuf {
@@ -293,4 +298,26 @@ fn a_changed_piece_costs_the_pages_in_it() {
         let salvaged = setup.run(&["convert", "-q", "--force", "--identity", &identity, "cut.age", "out"]);
         assert!([Some(0), Some(3)].contains(&salvaged.status.code()), "{at}");
     }
+}
+
+#[test]
+fn an_encrypted_dump_on_a_server_is_fetched_once_to_verify_it() {
+    let setup = Setup::with_noise(8);
+    setup.succeeds(&["capture", "-q", "-d", "0", "--encrypt-to", &public(), "vmcore", "dump.age"]);
+    let dump = fs::read(setup.path("dump.age")).unwrap();
+    let size = dump.len() as u64;
+    let fetched = Arc::new(AtomicU64::new(0));
+    let count = fetched.clone();
+    let server = Server::start(move |request| {
+        if request.target != "/dump.age" {
+            return Response::status(404, "");
+        }
+        let response = Response::range(request, &dump, "v1");
+        count.fetch_add(response.body.len() as u64, Ordering::Relaxed);
+        response
+    });
+    setup.succeeds(&["verify", "--identity", &text("age.txt"), &server.url("/dump.age")]);
+    let fetched = fetched.load(Ordering::Relaxed);
+    // Headers and the end are read ahead a second time.
+    assert!((size..size + size / 2).contains(&fetched), "{fetched} of {size} bytes");
 }

@@ -91,6 +91,9 @@ pub trait View: Send {
     /// Announces ranges of memory that are read soon. A source on a server fetches them together; others do nothing.
     fn will_need(&mut self, _ranges: &[Range<u64>]) {}
 
+    /// Announces that pages all over the memory are read soon. A source on a server fetches what leads to them; others do nothing.
+    fn will_need_tables(&mut self) {}
+
     /// Returns an address after `paddr` up to which the source has no byte; it has none at `paddr`.
     fn end_of_hole(&self, paddr: u64) -> u64 {
         paddr + 1

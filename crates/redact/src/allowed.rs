@@ -6,25 +6,35 @@ use std::sync::LazyLock;
 /// Words of the kernel's printk formats (`scripts/kernel_words.py`), in lower case.
 static WORDS: LazyLock<HashSet<&str>> =
     LazyLock::new(|| include_str!("words.txt").lines().chain(MORE.iter().copied()).collect());
-/// Words that the kernel puts together from parts: of crashes, lists of memory, and flags.
-const MORE: [&str; 41] = [
+/// Words that the kernel puts together from parts: of crashes, taints, workqueues, lists of memory, and flags.
+const MORE: [&str; 57] = [
     "addr",
+    "addrconf",
     "bpf",
     "cfi",
     "clone",
+    "conv",
+    "cpu_out_of_spec",
     "comm",
+    "crap",
     "current",
     "dma32",
     "eoe",
     "eoi",
     "ept",
+    "firmware_workaround",
     "fixup",
+    "forced_module",
+    "forced_rmmod",
+    "freezable",
     "hugetlb",
     "hung_task",
     "irq",
     "isolated",
     "kasan",
     "kaslr",
+    "kblockd",
+    "kcryptd",
     "kcsan",
     "kfence",
     "lowmem_reserve",
@@ -34,12 +44,17 @@ const MORE: [&str; 41] = [
     "movable",
     "nmi",
     "nopti",
+    "oot_module",
+    "overridden_acpi_table",
     "not-present",
     "pagetables",
     "panic_on_oom",
     "preempt",
+    "proprietary_module",
     "pti",
     "reported",
+    "rpciod",
+    "rsv",
     "sec_pagetables",
     "secs",
     "slab",
@@ -49,6 +64,7 @@ const MORE: [&str; 41] = [
     "supervisor",
     "tainted",
     "task",
+    "unsigned_module",
 ];
 /// Registers of x86_64, arm64 and riscv64, beside those with a number.
 const REGISTERS: [&str; 41] = [
@@ -80,6 +96,14 @@ const LONGEST_NUMBER: usize = 7;
 const LONGEST_HEX: usize = 8;
 /// Shorter ones without `0x` are numbers of buses, vendors and devices.
 const LONGEST_BARE_HEX: usize = 4;
+/// Groups of digits that have more together, without leading zeros, may be numbers of cards, disks and ports: a time since the start has 13.
+const MOST_DIGITS: usize = 13;
+/// The same of groups with a dash: a date has 8, a telephone number has more.
+const MOST_DASHED_DIGITS: usize = 8;
+/// The same of hexadecimal ones: the address of a PCI device has 9, a world wide name 16.
+const MOST_BARE_HEX: usize = 9;
+/// Groups of a date and a time, or of the address of a PCI device, are fewer than those of a hardware address or a world wide name.
+const MOST_GROUPS: usize = 5;
 
 /// Digits of a register.
 const REGISTER: usize = 16;
@@ -158,7 +182,10 @@ fn is_number(word: &str, place: Place) -> bool {
     let (number, unit) = word.split_at(end);
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let mut groups = number.split(['.', ',', ':', '/', 'x', '-', '+']);
-    if !number.is_empty() && UNITS.contains(&unit.to_ascii_lowercase().as_str()) {
+    let most = if number.contains('-') { MOST_DASHED_DIGITS } else { MOST_DIGITS };
+    let lengths = groups.clone().map(|group| group.trim_start_matches('0').len());
+    let few = groups.clone().count() <= MOST_GROUPS && lengths.sum::<usize>() <= most || !unit.is_empty();
+    if few && !number.is_empty() && UNITS.contains(&unit.to_ascii_lowercase().as_str()) {
         // A size has a unit; what has none may be a serial number.
         let short = |group: &str| group.trim_start_matches('0').len() <= LONGEST_NUMBER || !unit.is_empty();
         if groups.all(|group| digits(group) && short(group)) {
@@ -166,8 +193,16 @@ fn is_number(word: &str, place: Place) -> bool {
         }
     }
     let longest = if place == Place::Registers { LONGEST_HEX } else { LONGEST_BARE_HEX };
+    let most = if place == Place::Registers { usize::MAX } else { MOST_BARE_HEX };
     word.bytes().any(|byte| byte.is_ascii_digit())
+        && word.bytes().filter(u8::is_ascii_hexdigit).count() <= most
         && word.split([':', '.', '-']).all(|group| is_hex(group) && group.len() <= longest)
+}
+
+/// Whether groups of digits are one number, each of whose groups would be allowed alone.
+pub(super) fn is_one_number(word: &str) -> bool {
+    word.bytes().all(|byte| byte.is_ascii_hexdigit() || b":.-".contains(&byte))
+        && word.bytes().filter(u8::is_ascii_hexdigit).count() > MOST_BARE_HEX
 }
 
 fn is_hex(text: &str) -> bool {

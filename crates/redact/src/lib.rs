@@ -23,8 +23,8 @@ use pagehaul_facts::Facts;
 use sha2::{Digest, Sha256};
 
 use addresses::kind_of;
-use allowed::{Place, is_allowed, is_registers};
-use names::is_kernel_thread;
+use allowed::{Place, is_allowed, is_one_number, is_registers};
+use names::is_plain_thread;
 pub use names::{Names, TaskName};
 use search::Kind;
 pub use task_names::task_names;
@@ -36,6 +36,8 @@ pub const REMOVED: &str = "<redacted>";
 /// What precedes text up to the end of its line: command lines of the kernel, numbers of devices.
 const REST_OF_LINE: [&str; 4] =
     ["ommand line: ", "ommand line parameters ", "SerialNumber: ", "Serial Number: "];
+/// Where the part of a call trace ends that ran on a stack: `</IRQ>`.
+const STACKS: [&str; 5] = ["/IRQ", "/NMI", "/SOFTIRQ", "/TASK", "/#DF"];
 /// Bytes that end a word.
 const DELIMITERS: &str = "[](){}<>,;=\"'|";
 /// Kinds of what was replaced.
@@ -147,7 +149,7 @@ impl Redaction {
 
     /// Returns what the kernel calls a thread or a workqueue, without what a site gave: an NFS client's has the server's address.
     pub fn kernel_name(&self, name: &str) -> String {
-        if is_kernel_thread(name) { name.to_owned() } else { self.text(name, &Names::default()) }
+        if is_plain_thread(name) { name.to_owned() } else { self.text(name, &Names::default()) }
     }
 
     /// Replaces the names that a dump's records gave.
@@ -185,14 +187,20 @@ impl Redaction {
     }
 
     fn word(&self, word: &str, place: Place, names: &Names) -> String {
+        if STACKS.contains(&word) {
+            return word.to_owned();
+        }
         if let Some(kind) = kind_of(word) {
             return self.name(kind, word);
         }
         let keeps = |word: &str| {
-            is_allowed(word, place) || is_hashed(word) || is_kernel_thread(word) || names.known.contains(word)
+            is_allowed(word, place) || is_hashed(word) || is_plain_thread(word) || names.known.contains(word)
         };
         if keeps(word) {
             return word.to_owned();
+        }
+        if word.contains("::") || place != Place::Registers && is_one_number(word) {
+            return self.name("word", word);
         }
         // `node:0`, `CPU#1`, `CPUs/tasks`, `task:name`.
         let mut out = String::new();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use crate::allowed::is_device;
+use crate::allowed::{Place, is_allowed, is_device};
 use crate::search::{Kind, Search};
 
 /// Names of kernel threads, which the kernel gives, and which say much about a crash.
@@ -143,4 +143,17 @@ pub(super) fn is_kernel_thread(name: &str) -> bool {
             || !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     };
     THREADS.contains(&name) || NUMBERED_THREADS.iter().any(|start| numbered(start))
+}
+
+/// Whether a name is one that the kernel gives its threads, and has no part that a site gave: kworkers have the names of workqueues,
+/// threads of interrupts those of interfaces.
+pub(super) fn is_plain_thread(name: &str) -> bool {
+    let plain = |part: &str| {
+        let part = part.trim_start_matches(['u', 'R']).trim_end_matches(['H', 'I']);
+        is_allowed(part, Place::Text) || part.split('_').all(|word| is_allowed(word, Place::Text))
+    };
+    let rest = NUMBERED_THREADS.iter().find_map(|start| name.strip_prefix(start));
+    THREADS.contains(&name)
+        || is_kernel_thread(name)
+            && rest.is_some_and(|rest| is_device(rest) || rest.split(['-', '+', ':', '/', '>']).all(plain))
 }

@@ -60,6 +60,17 @@ fn what_identifies_a_site_is_hashed() {
         ("WARNING: at ../../home/bob/src/x.c:12", "bob"),
         ("kworker-billing: stuck", "billing"),
         ("enx525400123456: renamed", "525400123456"),
+        ("Workqueue: billing_wq; kworker/u8:2+billing_wq: stuck", "billing"),
+        ("CPU: 1 PID: 7 Comm: kworker/0:1-billing Not tainted 6.12.107", "billing"),
+        ("genirq: Threaded irq/45-billing0-TxRx-3", "billing"),
+        ("INFO: task kworker/u8:billing:33 blocked for more than 120 seconds.", "billing"),
+        ("kswapd0-billing: stuck", "billing"),
+        ("call 49-170-5551234", "5551234"),
+        ("flagsfe80::5054:ff:fe12:3456: up", "fe12"),
+        ("card 4111-1111-1111-1111 was paid", "1111-1111"),
+        ("scsi 0:0:0:0: wwn 50:00:c5:00:a1:b2:c3:d4", "a1:b2"),
+        ("infiniband: port 0002:c903:00a1:b2c3", "c903"),
+        ("scsi 0:0:0:0: serial 50:00:05:00:01:02:03:04", "01:02:03"),
     ] {
         let redacted = text(line);
         assert!(!redacted.contains(secret), "{redacted}");
@@ -71,6 +82,13 @@ fn what_identifies_a_site_is_hashed() {
 fn what_explains_the_crash_stays() {
     for line in [
         "RIP: 0010:demo_fill+0x5/0x40 [demo]",
+        " </TASK>",
+        "Tainted: [O]=OOT_MODULE, [E]=UNSIGNED_MODULE",
+        "CPU: 1 PID: 7 Comm: kworker/u8:2-events_unbound Not tainted 6.12.107 #1",
+        "CPU: 1 PID: 7 Comm: kworker/0:1H-kblockd Not tainted 6.12.107 #1",
+        "INFO: task jbd2/dm-3-8:331 blocked for more than 120 seconds.",
+        "usb 1-1: New USB device found, 046d:c52b",
+        "[1234567.890123] at 2026-08-29, node 0-127",
         "pci 0000:00:1f.2: BAR 0 at 12:34:56",
         "CPU: 1 PID: 7 Comm: kworker/1:2 Not tainted 6.12.107 #1",
         "kernel BUG at fs/ext4/inode.c:123!",

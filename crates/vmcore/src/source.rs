@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use pagehaul_elfcore::notes;
-use pagehaul_encryption::{MaybeEncrypted, decrypted};
+use pagehaul_encryption::{Authentic, MaybeEncrypted, decrypted};
 use pagehaul_kdump::Flattened;
 use pagehaul_kdump::{KdumpFile, SplitError, SplitSet};
 use pagehaul_physmem::file::{PlainFile, ReadAt, is_url, shown};
@@ -36,7 +36,8 @@ pub struct Source {
     paths: Vec<PathBuf>,
     memory: Supplied,
     remarks: Vec<String>,
-    is_encrypted: bool,
+    /// Of each file that is encrypted, what was found to be authentic.
+    authentic: Vec<Option<Authentic>>,
 }
 
 /// Why files cannot be a source.
@@ -61,19 +62,19 @@ pub enum SourceError {
 impl Source {
     /// Opens a file of any format that says what it is.
     pub fn open(path: &Path, policy: MapPolicy) -> Result<Self, OpenError> {
-        let (kind, is_encrypted) = open_kind(path, None, policy)?;
-        Ok(Self::new(vec![path.to_owned()], kind, is_encrypted))
+        let (kind, authentic) = open_kind(path, None, policy)?;
+        Ok(Self::new(vec![path.to_owned()], kind, vec![authentic]))
     }
 
     /// Opens a raw image of physical memory.
     pub fn open_raw(path: &Path, layout: &Layout, policy: MapPolicy) -> Result<Self, OpenError> {
-        let (kind, is_encrypted) = open_kind(path, Some(layout), policy)?;
-        Ok(Self::new(vec![path.to_owned()], kind, is_encrypted))
+        let (kind, authentic) = open_kind(path, Some(layout), policy)?;
+        Ok(Self::new(vec![path.to_owned()], kind, vec![authentic]))
     }
 
     /// Returns a source of memory that is in no file, called `name` in messages.
     pub fn simulated(name: &Path, memory: Box<dyn PhysMemory>) -> Self {
-        Self::new(vec![name.to_owned()], SourceKind::Simulated(memory), false)
+        Self::new(vec![name.to_owned()], SourceKind::Simulated(memory), Vec::new())
     }
 
     /// Opens one file, or the parts of a split set in any order, flattened or not.
@@ -81,10 +82,10 @@ impl Source {
         if let [path] = paths {
             return Ok(Self::open(path, policy)?);
         }
-        let mut is_encrypted = false;
+        let mut authentic = Vec::new();
         let part = |path: &PathBuf| {
-            let (kind, encrypted) = open_kind(path, None, policy)?;
-            is_encrypted |= encrypted;
+            let (kind, of_part) = open_kind(path, None, policy)?;
+            authentic.push(of_part);
             match kind {
                 SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => Ok(dump),
                 SourceKind::Elf(_) | SourceKind::Split(_) | SourceKind::Simulated(_) => {
@@ -96,16 +97,16 @@ impl Source {
             }
         };
         let parts = paths.iter().map(part).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self::new(paths.to_vec(), SourceKind::Split(SplitSet::new(parts)?), is_encrypted))
+        Ok(Self::new(paths.to_vec(), SourceKind::Split(SplitSet::new(parts)?), authentic))
     }
 
-    fn new(paths: Vec<PathBuf>, kind: SourceKind, is_encrypted: bool) -> Self {
+    fn new(paths: Vec<PathBuf>, kind: SourceKind, authentic: Vec<Option<Authentic>>) -> Self {
         Self {
             shown: paths.first().map(|path| shown(path)).unwrap_or_default(),
             paths,
             memory: Supplied::new(kind),
             remarks: Vec::new(),
-            is_encrypted,
+            authentic,
         }
     }
 
@@ -155,7 +156,12 @@ impl Source {
 
     /// Whether one of its files is encrypted.
     pub fn is_encrypted(&self) -> bool {
-        self.is_encrypted
+        self.authentic.iter().any(Option::is_some)
+    }
+
+    /// Returns what was found to be authentic of file number `index`, if that is encrypted.
+    pub fn authentic(&self, index: usize) -> Option<&Authentic> {
+        self.authentic.get(index)?.as_ref()
     }
 
     /// Returns its dump level, 0 for a vmcore.
@@ -237,12 +243,12 @@ struct Opening<'a, F> {
     policy: MapPolicy,
 }
 
-/// Opens a file; with a layout, one that says nothing of itself. Also returns whether it is encrypted.
+/// Opens a file; with a layout, one that says nothing of itself. Also returns what of an encrypted one is found to be authentic.
 fn open_kind(
     path: &Path,
     layout: Option<&Layout>,
     policy: MapPolicy,
-) -> Result<(SourceKind, bool), OpenError> {
+) -> Result<(SourceKind, Option<Authentic>), OpenError> {
     if is_url(path) {
         return recognize(open_url(path)?, unmapped(layout, policy));
     }
@@ -260,12 +266,17 @@ fn unmapped<F: ReadAt + 'static>(layout: Option<&Layout>, policy: MapPolicy) -> 
     }
 }
 
-fn recognize<F: ReadAt + 'static>(file: F, opening: Opening<'_, F>) -> Result<(SourceKind, bool), OpenError> {
+fn recognize<F: ReadAt + 'static>(
+    file: F,
+    opening: Opening<'_, F>,
+) -> Result<(SourceKind, Option<Authentic>), OpenError> {
     // What it decrypts to is not decrypted again.
     match decrypted(file)? {
-        MaybeEncrypted::Plain(file) => Ok((recognize_contents(file, opening)?, false)),
+        MaybeEncrypted::Plain(file) => Ok((recognize_contents(file, opening)?, None)),
         MaybeEncrypted::Encrypted(file) => {
-            Ok((recognize_contents(file, unmapped(opening.layout, opening.policy))?, true))
+            let authentic = file.known_authentic();
+            let kind = recognize_contents(file, unmapped(opening.layout, opening.policy))?;
+            Ok((kind, Some(authentic)))
         }
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
+use pagehaul_encryption::Authentic;
 use pagehaul_kdump::{KdumpFile, Structure};
 use pagehaul_machine::{PageCount, PageSize, Pfn, PhysAddr};
 use pagehaul_physmem::file::{ReadAt, is_url, shown};
@@ -218,13 +219,10 @@ pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Fi
     debug_assert!(none.is_none());
     let mut findings = counter.finish();
     for (index, path) in source.paths().iter().enumerate() {
-        if source.is_encrypted() {
-            let file = open_file(path)?;
-            if file.is_encrypted() {
-                findings.summed.push(shown(path));
-                findings.faults.extend(forged(&*file, threads));
-                continue;
-            }
+        if let Some(authentic) = source.authentic(index) {
+            findings.summed.push(shown(path));
+            findings.faults.extend(forged(&*open_file(path)?, authentic, threads));
+            continue;
         }
         let sums = match open_file(&Checksums::path_of(path)) {
             Ok(sums) => Checksums::read(&*sums)?,
@@ -255,11 +253,14 @@ fn is_absent(path: &Path, error: io::ErrorKind) -> bool {
     error == io::ErrorKind::NotFound || (is_url(path) && error == io::ErrorKind::PermissionDenied)
 }
 
-/// Reads all of an encrypted file, whose chunks have checksums that nobody else can make. Returns what is wrong with it.
-fn forged(file: &dyn ReadAt, threads: usize) -> Option<String> {
+/// Reads what was not read yet of an encrypted file, whose chunks have checksums that nobody else can make. Returns what is wrong with it.
+fn forged(file: &dyn ReadAt, authentic: &Authentic, threads: usize) -> Option<String> {
     let read = |buffer: &mut Vec<u8>, index: u64| {
         let start = index * checksums::EXTENT as u64;
         let size = (file.size() - start).min(checksums::EXTENT as u64) as usize;
+        if authentic.has(start..start + size as u64) {
+            return None;
+        }
         file.read_exact_at(start, &mut buffer[..size]).err().map(|error| error.to_string())
     };
     let extents = file.size().div_ceil(checksums::EXTENT as u64);

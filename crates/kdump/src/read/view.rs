@@ -25,6 +25,8 @@ const DESCS: u64 = 64;
 const ANNOUNCED_DESCS: u64 = 2048;
 /// Pages that are announced at a time: more than what a file of a server keeps.
 const MAX_ANNOUNCED: usize = 1 << 14;
+/// Bytes of a table of descriptors that is announced whole: those of 1.3 GiB of pages. Of a larger one, parts are fetched as pages are read.
+const MAX_ANNOUNCED_TABLE: u64 = 8 << 20;
 
 /// One thread's view of a dump.
 pub(super) struct KdumpView<'a> {
@@ -251,6 +253,15 @@ impl View for KdumpView<'_> {
     fn will_need(&mut self, ranges: &[Range<u64>]) {
         if self.is_remote() {
             self.announce(ranges);
+        }
+    }
+
+    fn will_need_tables(&mut self) {
+        let dump = self.dump;
+        let bytes = dump.sections.count.saturating_mul(PageDesc::SIZE as u64);
+        if self.is_remote() && bytes <= MAX_ANNOUNCED_TABLE {
+            let start = dump.sections.descriptors;
+            dump.file.will_need(&[start..start.saturating_add(bytes)]);
         }
     }
 

@@ -13,6 +13,8 @@ mod resolve;
 mod same;
 mod scanned;
 
+use std::ops::Range;
+
 use pagehaul_machine::Pfn;
 use pagehaul_physmem::View;
 
@@ -55,7 +57,12 @@ pub struct PageScanner<'a> {
     straddling: Vec<u8>,
     /// The struct page of a page whose compound page has to be found.
     pending: Vec<u8>,
+    /// Blocks whose struct pages were announced last.
+    announced: Range<u64>,
 }
+
+/// Blocks whose struct pages are announced together: 8 MiB in pages of 4 KiB.
+const ANNOUNCED: u64 = 4;
 
 impl<'a> PageScanner<'a> {
     /// Returns a scanner that reads through `view`.
@@ -67,6 +74,7 @@ impl<'a> PageScanner<'a> {
             matcher: PageMatcher::new(kernel.rules()),
             straddling: vec![0; kernel.rules().layout.size],
             pending: Vec::new(),
+            announced: 0..0,
         }
     }
 
@@ -95,6 +103,9 @@ impl<'a> PageScanner<'a> {
         let (classes, beyond) = out.split_at_mut(out.len().min(pages as usize));
         beyond.fill(PageClass::Absent);
         let (mut inconsistency, mut contradictions) = (None, 0);
+        if !self.announced.contains(&block) {
+            self.announce(block..block.saturating_add(ANNOUNCED));
+        }
         match self.map_of(block) {
             Ok(Some(map)) => {
                 (inconsistency, contradictions) = self.scan_section(first_pfn, map, classes, visit)
@@ -139,6 +150,28 @@ impl<'a> PageScanner<'a> {
             let Some(next) = next else { return };
             at = next;
         }
+    }
+
+    /// Announces the struct pages of blocks, if the memory is on a server.
+    pub fn announce(&mut self, blocks: Range<u64>) {
+        if !self.view.is_remote() {
+            return;
+        }
+        let bytes = (self.kernel.pages_per_block() * self.kernel.rules().layout.size) as u64;
+        let mut ranges = Vec::new();
+        for block in blocks.clone() {
+            let Ok(Some(mut at)) = self.map_of(block) else { continue };
+            let end = at.saturating_add(bytes);
+            while at < end {
+                // What is not mapped is found again when it is read.
+                let Ok(extent) = self.walker.extent(self.view.as_mut(), at, end - at) else { break };
+                let len = extent.len.min(end - at);
+                ranges.push(extent.paddr..extent.paddr.saturating_add(len));
+                at = at.saturating_add(len.max(1));
+            }
+        }
+        self.view.will_need(&ranges);
+        self.announced = blocks;
     }
 
     /// Virtual address of the first struct page of a section.

@@ -33,14 +33,39 @@ pub(crate) struct Walks<'a> {
     pub(crate) kept_stacks: PageCount,
 }
 
+impl<'a> Walks<'a> {
+    pub(crate) fn new(
+        machine: &'a Machine<'a>,
+        kernel: &'a Kernel,
+        memory: &'a dyn PhysMemory,
+        memmap: &'a Memmap,
+        tasks: &'a Tasks,
+    ) -> Self {
+        Self {
+            machine,
+            kernel,
+            memory,
+            memmap,
+            tasks,
+            kernel_tables: Vec::new(),
+            claims: Claims::default(),
+            missing: Vec::new(),
+            listed: None,
+            kept_stacks: PageCount::ZERO,
+        }
+    }
+}
+
 impl Walks<'_> {
     /// Claims pages. The first walks have precedence.
     pub(crate) fn run(&mut self) {
-        self.per_cpu_lists();
-        self.vmalloc();
-        self.page_tables();
-        self.pipes();
+        Self::parts().into_iter().for_each(|part| part(self));
         self.claims.finish();
+    }
+
+    /// Returns its parts, each of which can be run alone.
+    pub(crate) fn parts() -> [fn(&mut Self); 4] {
+        [Self::per_cpu_lists, Self::vmalloc, Self::page_tables, Self::pipes]
     }
 
     fn missing(&mut self, what: &str, why: impl std::fmt::Display) {

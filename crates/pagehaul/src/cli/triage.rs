@@ -17,7 +17,7 @@ use pagehaul_inspect::{
 };
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder};
-use pagehaul_vmcore::Source;
+use pagehaul_vmcore::{Source, SourceKind};
 use serde::Serialize;
 
 use self::owners::Owners;
@@ -271,6 +271,10 @@ fn explain_source<T>(
 ) -> anyhow::Result<T> {
     let name = source.path().display().to_string();
     let memory = source.memory();
+    // Those of a stream are in many pieces.
+    if matches!(source.kind(), SourceKind::Kdump(_)) {
+        memory.view().will_need_tables();
+    }
     let kernel = AddressSpace::discover(memory).with_context(|| name.clone())?;
     let virtual_memory = VirtualMemory::new(&kernel, memory);
     let mut machine =
