@@ -342,7 +342,7 @@ fn show(
         }
         text
     };
-    printed::wrapped(&printable(&text))
+    printed::report(&printable(&text))
 }
 
 /// Shows what the end of the log tells.
