@@ -36,6 +36,7 @@ fi
 # The same commit gives the same packages.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH
+maintainer=$(cat packaging/maintainer)
 
 mkdir -p "$out"
 # Of this run: two may run at once, and give the same packages.
@@ -61,11 +62,18 @@ $name ($version-1) unstable; urgency=medium
 
   * $version: CHANGELOG.md of the source says what it has.
 
- -- $(sed -n 's/^Maintainer: //p' "$control")  $(date -R -d "@$SOURCE_DATE_EPOCH")
+ -- $maintainer  $(date -R -d "@$SOURCE_DATE_EPOCH")
 END
     gzip -9n "$changelog"
+    # Debian Policy 12.7.
+    if [ -e "$trees/deb/usr/share/doc/$name/CHANGELOG.md" ]; then
+        gzip -9nc "$trees/deb/usr/share/doc/$name/CHANGELOG.md" >"${changelog%.Debian}.gz"
+        rm "$trees/deb/usr/share/doc/$name/CHANGELOG.md"
+    fi
+    install -D -m 644 "packaging/lintian/$name" "$trees/deb/usr/share/lintian/overrides/$name"
+    find "$trees/deb/usr/share/lintian" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
     find "$trees/deb/usr/share/doc/$name" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
-    sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$debian/; s/@SIZE@/$(installed_size "$tree")/" "$control" >"$trees/deb/DEBIAN/control"
+    sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$debian/; s/@MAINTAINER@/$maintainer/; s/@SIZE@/$(installed_size "$tree")/" "$control" >"$trees/deb/DEBIAN/control"
     (cd "$trees/deb" && find usr -type f -exec md5sum {} + | LC_ALL=C sort -k 2) >"$trees/deb/DEBIAN/md5sums"
     for script; do
         install -m 755 "$script" "$trees/deb/DEBIAN/"
@@ -81,7 +89,8 @@ END
 make_rpm() {
     rpm=$out/$1-$version-1.$arch.rpm
     rpmbuild -bb --quiet --target "$arch" --define "_topdir $(realpath "$trees")/rpmbuild" --define "version $version" \
-        --define "_buildhost localhost" \
+        --define "_buildhost localhost" --define "maintainer $maintainer" \
+        --define "changelog_date $(date -u -d "@$SOURCE_DATE_EPOCH" '+%a %b %d %Y')" \
         --define "tree $(realpath "$2")" --define "filelist $(realpath "$trees")/files" "$3" >"$trees/rpmbuild.log" 2>&1 || {
         cat "$trees/rpmbuild.log" >&2
         exit 1
@@ -137,6 +146,11 @@ pagehaul() {
     make_rpm pagehaul "$root" packaging/pagehaul.spec
 }
 
+manual() { # manual NAME DESCRIPTION <HELP
+    mkdir -p "$root/usr/share/man/man1"
+    scripts/manual_page.sh "$1" "$2" | gzip -9n >"$root/usr/share/man/man1/$1.1.gz"
+}
+
 completion() { # completion SHELL PATH
     mkdir -p "$(dirname "$root/$2")"
     $emulator "$full" completions "$1" >"$root/$2"
@@ -147,6 +161,8 @@ kdump() {
     root=$trees/kdump
     install -D -m 755 "$capture" "$root/usr/lib/pagehaul/makedumpfile"
     licenses pagehaul "$root/usr/share/doc/pagehaul-kdump"
+    # makedumpfile's own page is in section 8.
+    $emulator "$capture" makedumpfile -h | manual makedumpfile 'captures crash dumps, by pagehaul'
     cp -a "$root" "$root-rpm"
 
     scripts=packaging/kdump/debian
@@ -168,6 +184,13 @@ fleet() {
     mkdir -p "$root/usr/bin"
     "$strip" -o "$root/usr/bin/pagehaul-fleet" "$fleet"
     licenses pagehaul-fleet "$doc"
+    {
+        $emulator "$fleet" --help
+        for command in extract report sql compact remove metrics; do
+            echo "== $command"
+            $emulator "$fleet" $command --help
+        done
+    } | manual pagehaul-fleet 'tables and reports of many kernel crashes'
     install -m 644 docs/schema.md docs/guide/src/fleet.md "$doc/"
     finish_tree "$root"
     make_deb pagehaul-fleet "$root" packaging/fleet/control

@@ -90,6 +90,8 @@ need_test_programs() {
     # The packages are installed into a clean Debian root.
     need debootstrap debootstrap
     need rpmbuild rpm
+    need lintian lintian
+    need rpmlint rpmlint
 }
 
 print=false missing=false

@@ -11,15 +11,17 @@ out=$(realpath "$1")
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
+maintainer=$(cat packaging/maintainer)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 1' INT TERM HUP
 scripts/source.sh "$out"
-sed "s/@VERSION@/$version/" packaging/source/rpm.spec >"$out/pagehaul.spec"
+sed "s/@VERSION@/$version/g; s/@MAINTAINER@/$maintainer/g; s/@DATE@/$(date -u -d "@$SOURCE_DATE_EPOCH" '+%a %b %d %Y')/" \
+    packaging/source/rpm.spec >"$out/pagehaul.spec"
 sum() {
     sha256sum "$1" | cut -d ' ' -f 1
 }
-sed "s/@VERSION@/$version/; s/@SOURCE_SHA256@/$(sum "$out/pagehaul-$version.tar.xz")/
+sed "s/@VERSION@/$version/; s/@MAINTAINER@/$maintainer/; s/@SOURCE_SHA256@/$(sum "$out/pagehaul-$version.tar.xz")/
     s/@VENDOR_SHA256@/$(sum "$out/pagehaul-$version-vendor.tar.xz")/" packaging/source/PKGBUILD >"$out/PKGBUILD"
 
 # Debian's, with the crates as a component of the source.
@@ -30,6 +32,10 @@ tree=$scratch/pagehaul-$version
 mkdir "$tree/vendor"
 tar -xf "$out/pagehaul-$version-vendor.tar.xz" -C "$tree/vendor"
 cp -r packaging/source/debian "$tree/debian"
+sed -i "s/@MAINTAINER@/$maintainer/" "$tree/debian/control"
+for package in pagehaul pagehaul-kdump; do
+    cp packaging/lintian/$package "$tree/debian/$package.lintian-overrides"
+done
 for script in preinst postinst postrm; do
     # debhelper adds its own parts.
     sed '$a\\n#DEBHELPER#' packaging/kdump/debian/$script >"$tree/debian/pagehaul-kdump.$script"
@@ -40,7 +46,7 @@ pagehaul ($version-1) unstable; urgency=medium
 
   * $version: see CHANGELOG.md.
 
- -- The pagehaul developers <pagehaul@localhost>  $(date -R -d "@$SOURCE_DATE_EPOCH")
+ -- $maintainer  $(date -R -d "@$SOURCE_DATE_EPOCH")
 END
 # The licences of all crates, in the words of their manifests.
 {

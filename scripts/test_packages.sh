@@ -79,6 +79,7 @@ check_removed() {
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 scripts/packages.sh >"$scratch/packages"
 { read -r deb; read -r rpm; read -r kdump_deb; read -r kdump_rpm; read -r fleet_deb; read -r fleet_rpm; } <"$scratch/packages"
+xargs -d '\n' scripts/lint_packages.sh <"$scratch/packages"
 cargo build --locked --quiet --workspace --example vmcore
 "${CARGO_TARGET_DIR:-target}/debug/examples/vmcore" "$scratch/vmcore"
 [ -e "$clean" ] || make_clean_root
@@ -116,6 +117,7 @@ echo "ok   $(basename "$rpm"): installs, runs and uninstalls"
 check_fleet() {
     [ "$(in_root pagehaul-fleet --version)" = "pagehaul-fleet $version" ] || fail "pagehaul-fleet --version does not print $version"
     [ -s "$root/usr/share/doc/pagehaul-fleet/third-party-licenses.gz" ] || fail "pagehaul-fleet has no licences"
+    gzip -dc "$root/usr/share/man/man1/pagehaul-fleet.1.gz" | grep -q '^\.SH extract' || fail "pagehaul-fleet.1 has no section extract"
     # Outside: it starts itself through /proc, which the root lacks.
     as_root "$root/usr/bin/pagehaul-fleet" extract "$scratch/vmcore" --to "$root/test/tables" | grep -q '1 dumps of 1 crashes' ||
         fail "pagehaul-fleet extract fails"
@@ -139,6 +141,7 @@ is_ours() { # is_ours DIRECTORY PROGRAM: whether this makedumpfile is pagehaul, 
 in_root dpkg -i "/test/$(basename "$kdump_deb")" >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; fail "dpkg -i failed"; }
 grep -q "makedumpfile of the distribution is" "$scratch/log" || fail "the diversion comes without a note"
 is_ours "$root" /usr/bin/makedumpfile || fail "/usr/bin/makedumpfile is not pagehaul"
+gzip -dc "$root/usr/share/man/man1/makedumpfile.1.gz" | grep -q 'DUMPFILE' || fail "makedumpfile.1 does not describe it"
 [ "$(in_root makedumpfile.distrib)" = distribution ] || fail "the distribution's makedumpfile is gone"
 in_root sh -c '/usr/bin/makedumpfile -F -c -d 31 /test/vmcore | /usr/bin/makedumpfile -R /test/dump.kdump' >/dev/null
 [ -s "$root/test/dump.kdump" ] || fail "makedumpfile -F and -R leave no dump"

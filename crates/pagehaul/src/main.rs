@@ -27,6 +27,7 @@ mod makedumpfile;
 mod makedumpfile_hints;
 mod memory_use;
 mod out_of_memory;
+mod pager;
 mod printed;
 mod progress;
 mod run;
@@ -60,6 +61,9 @@ fn main() -> ExitCode {
     let is_verbose = arguments.command.is_verbose();
     #[cfg(feature = "remote")]
     let is_mount = arguments.command.is_mount();
+    if arguments.command.is_paged() {
+        pager::start();
+    }
     let result = match arguments.command {
         Command::Bench(arguments) => cli::bench::run(&arguments),
         Command::Capture(arguments) => cli::capture::run(&arguments),
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         Command::HoldSnapshot { pid, state } => cli::core::hold_snapshot(pid, state),
         #[cfg(feature = "process")]
         Command::HoldUserfaultfd { pid } => cli::checkpoint::hold_userfaultfd(pid),
+        Command::HoldPager { program } => return pager::hold(&program),
         #[cfg(feature = "kdump-setup")]
         Command::Kdump(arguments) => cli::kdump::run(&arguments),
         Command::Facts(arguments) => cli::facts::run(&arguments),
@@ -96,6 +101,7 @@ fn main() -> ExitCode {
         Command::Completions { shell } => cli::generate::completions(shell),
         Command::Man { directory } => cli::generate::man_pages(&directory),
     };
+    pager::end();
     if is_verbose {
         sandbox::tell_gaps();
     }

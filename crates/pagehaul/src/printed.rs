@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use pagehaul_present::{printable, printable_json, printable_lines};
 use serde::Serialize;
 
-use crate::standard_output;
+use crate::{pager, standard_output};
 
 /// The reader of standard output closed it: `| head`.
 #[derive(Debug)]
@@ -51,6 +51,7 @@ fn escaped(
     if standard_output::is_closed() {
         bail!("standard output is closed; redirect it");
     }
+    pager::begin();
     let mut out = Escaped { out: BufWriter::new(io::stdout().lock()), escape };
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
@@ -60,12 +61,19 @@ fn escaped(
 
 /// Writes a line to standard error, if that can be written to.
 pub(crate) fn tell(text: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{}", printable(&text.to_string()));
+    tell_printable(&printable(&text.to_string()));
 }
 
 /// Writes lines to standard error, if that can be written to.
 pub(crate) fn tell_lines(text: &str) {
-    let _ = writeln!(io::stderr(), "{}", printable_lines(text));
+    tell_printable(&printable_lines(text));
+}
+
+fn tell_printable(text: &str) {
+    // The pager has the screen.
+    if !pager::keep(text) {
+        let _ = writeln!(io::stderr(), "{text}");
+    }
 }
 
 /// Writes a line to standard output.
@@ -78,11 +86,16 @@ pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     out(|out| out.write_all(text.as_bytes()))
 }
 
-/// Does the same, with lines broken between words where standard output is a terminal.
-pub(crate) fn wrapped(lines: &str) -> anyhow::Result<()> {
-    match standard_output::terminal_width() {
-        Some(width) => text(&pagehaul_present::wrap(lines, width)),
-        None => text(lines),
+/// Writes a report for people. On a terminal its lines are broken between words, and it has colours.
+pub(crate) fn report(report: &str) -> anyhow::Result<()> {
+    let width = standard_output::terminal_width();
+    if standard_output::takes_colours() {
+        let painted = pagehaul_present::paint(&printable_lines(report), width);
+        return escaped(|text| Cow::Borrowed(text), |out| out.write_all(painted.as_bytes()));
+    }
+    match width {
+        Some(width) => text(&pagehaul_present::wrap(report, width)),
+        None => text(report),
     }
 }
 

@@ -2,6 +2,8 @@
 //! few seconds.
 
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +12,7 @@ use pagehaul_run::Progress;
 
 use pagehaul_present::{number, time};
 
-use crate::memory_use;
+use crate::{memory_use, signals};
 
 /// Interval between two samples; the first ones are shorter, since small machines are done before 100 ms.
 const TICK: Duration = Duration::from_millis(100);
@@ -20,13 +22,40 @@ const LINE: Duration = Duration::from_secs(5);
 
 /// Shows how far a run is until the other end of `end` is dropped. Returns the most anonymous memory seen in use, in bytes.
 pub(crate) fn show(progress: &Progress, end: &Receiver<()>, quiet: bool) -> u64 {
-    let mut display = Display::new(quiet);
+    show_until(progress, end, Display::new(quiet), || {})
+}
+
+/// Does the same, for work that a signal ends at once: the bar is cleared first.
+pub(crate) fn show_until_signal(progress: &Progress, end: &Receiver<()>, quiet: bool) -> u64 {
+    let display = Display::new(quiet);
+    // Without a bar, signals keep their default action.
+    let noted = match &display {
+        Display::Bar(bar) => signals::note_signals().ok().map(|noted| (noted, bar.clone())),
+        _ => None,
+    };
+    show_until(progress, end, display, || {
+        let Some((noted, bar)) = &noted else { return };
+        let signal = noted.load(Ordering::Relaxed);
+        if signal != 0 {
+            bar.finish_and_clear();
+            signals::end_by(signal);
+        }
+    })
+}
+
+fn show_until(
+    progress: &Progress,
+    end: &Receiver<()>,
+    mut display: Display,
+    check_signals: impl Fn(),
+) -> u64 {
     let mut peak = 0;
     let mut tick = FIRST_TICK;
     loop {
         peak = peak.max(memory_use::anonymous().unwrap_or(0));
         let over = !matches!(end.recv_timeout(tick), Err(RecvTimeoutError::Timeout));
         tick = (tick * 2).min(TICK);
+        check_signals();
         if over {
             display.clear();
             return peak;
@@ -46,7 +75,7 @@ impl Display {
     fn new(quiet: bool) -> Self {
         if quiet {
             Self::Nothing
-        } else if std::io::stderr().is_terminal() && !is_console() {
+        } else if std::io::stderr().is_terminal() && !is_console(std::io::stderr()) {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             // The template is a constant that is known to be right.
             let style = ProgressStyle::with_template(
@@ -94,9 +123,9 @@ impl Display {
     }
 }
 
-/// Returns whether standard error is /dev/console or a serial line: a bar sends more than 9,600 baud carry.
-fn is_console() -> bool {
-    let device = rustix::fs::fstat(std::io::stderr()).map(|stat| stat.st_rdev);
+/// Returns whether a terminal is /dev/console or a serial line: a bar sends more than 9,600 baud carry.
+pub(crate) fn is_console(terminal: impl AsFd) -> bool {
+    let device = rustix::fs::fstat(terminal).map(|stat| stat.st_rdev);
     device.is_ok_and(|device| is_slow(rustix::fs::major(device), rustix::fs::minor(device)))
 }
 

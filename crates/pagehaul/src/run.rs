@@ -25,10 +25,10 @@ pub(crate) fn cancellable_with<T, S: Send>(
     Ok(shown_with(&progress, show, work))
 }
 
-/// Runs `work` with its progress shown, unless `quiet`. Signals keep their default action: for work that leaves nothing
-/// behind.
+/// Runs `work` with its progress shown, unless `quiet`. Signals end the program: for work that leaves nothing behind.
 pub(crate) fn shown<T>(progress: &Progress, quiet: bool, work: impl FnOnce(&Progress) -> T) -> (T, u64) {
-    let (result, peak) = shown_with(progress, |progress, end| progress::show(progress, end, quiet), work);
+    let (result, peak) =
+        shown_with(progress, |progress, end| progress::show_until_signal(progress, end, quiet), work);
     (result, peak.unwrap_or(0))
 }
 

@@ -1,7 +1,7 @@
 //! Signals that ask a run to end.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -51,6 +51,27 @@ pub(crate) fn cancel_on_signals(cancel: &CancelToken) -> io::Result<()> {
         cancel.cancel();
     }
     Ok(())
+}
+
+/// Makes SIGINT, SIGTERM and SIGHUP store their number, for [`end_by`]. A second one ends the program at once.
+pub(crate) fn note_signals() -> io::Result<Arc<AtomicI32>> {
+    let noted = Arc::new(AtomicI32::new(0));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let noted = Arc::clone(&noted);
+        let handler = move || {
+            if noted.swap(signal, Ordering::Relaxed) != 0 {
+                end_by(signal);
+            }
+        };
+        // SAFETY: the handler changes an atomic, and calls a function documented as safe in a signal handler.
+        unsafe { low_level::register(signal, handler)? };
+    }
+    Ok(noted)
+}
+
+/// Ends the program as a signal without a handler does.
+pub(crate) fn end_by(signal: i32) {
+    let _ = low_level::emulate_default_handler(signal);
 }
 
 /// Milliseconds since boot; clock_gettime(2) is async-signal-safe (POSIX.1-2008).

@@ -5,9 +5,31 @@
 //! checks before.
 
 use std::io::{self, IsTerminal};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static CLOSED: AtomicBool = AtomicBool::new(false);
+/// What standard output was before it became the pipe to a pager.
+static TERMINAL: OnceLock<Terminal> = OnceLock::new();
+
+#[derive(Debug, Clone, Copy)]
+struct Terminal {
+    width: Option<usize>,
+    takes_colours: bool,
+}
+
+impl Terminal {
+    fn look() -> Self {
+        // https://no-color.org: any value but an empty one.
+        let refuses = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let is_capable = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
+        let width = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col.into());
+        Self {
+            width: width.filter(|width| *width > 0),
+            takes_colours: is_capable && !refuses && io::stdout().is_terminal(),
+        }
+    }
+}
 
 extern "C" fn look() {
     // SAFETY: fcntl(F_GETFD) reads the flags of a descriptor, which need not be open.
@@ -38,8 +60,17 @@ pub(crate) fn refusal() -> Option<&'static str> {
     }
 }
 
+/// Notes what terminal standard output is, before it becomes something else.
+pub(crate) fn note_terminal() {
+    TERMINAL.get_or_init(Terminal::look);
+}
+
 /// Returns the width of the terminal that standard output is, in characters.
 pub(crate) fn terminal_width() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-    (size.ws_col > 0).then(|| size.ws_col.into())
+    TERMINAL.get_or_init(Terminal::look).width
+}
+
+/// Whether standard output is a terminal on which the user wants colours.
+pub(crate) fn takes_colours() -> bool {
+    TERMINAL.get_or_init(Terminal::look).takes_colours
 }

@@ -19,7 +19,7 @@ mod setup;
 mod subject;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pagehaul_synth::{Era, Inside, Machine, Message, Task};
@@ -86,6 +86,78 @@ fn the_readme_and_the_guide_have_the_same_table_of_architectures() {
     let readme = table("README.md");
     assert!(readme.len() > 2, "the README has the table");
     assert_eq!(readme, table("docs/guide/src/README.md"));
+}
+
+/// Root of the repository.
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn every_command_of_the_readme_works() {
+    let setup = prepare("triage");
+    let process = Subject::start(&["4", "1"]);
+    let fuse = std::fs::File::open("/dev/fuse").is_ok();
+    let blocks = guide::blocks_of(&repository().join("README.md"));
+    let here = blocks.iter().filter(|block| block.needs.is_empty());
+    let commands: Vec<&str> = here.flat_map(|block| block.script.lines()).collect();
+    assert!(commands.len() >= 7, "{commands:?}");
+    for command in commands {
+        let mounts = command.starts_with("pagehaul mount ");
+        if mounts && !fuse {
+            continue;
+        }
+        let mut script = command.replace("/proc/vmcore", "vmcore").replace("/var/crash/", "crash/");
+        script = script.replace(" /mnt", " mnt").replace(" PID ", " $PID ");
+        if mounts {
+            script += "\ntest -s mnt/vmcore\numount mnt";
+        }
+        let path = format!("{}:{}", setup.path("bin").display(), std::env::var("PATH").unwrap());
+        let output = Command::new("sh")
+            .args(["-e", "-c", &script])
+            .current_dir(setup.directory.path())
+            .env("PATH", path)
+            .env("PID", process.pid())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{script}: {said}");
+        assert!(!output.stdout.is_empty() || !said.is_empty(), "{script}");
+    }
+    for output in ["report.html", "crash/dump", "core.zst"] {
+        assert!(setup.path(output).metadata().unwrap().len() > 1000, "{output}");
+    }
+}
+
+/// They change the machine, and build for minutes: `scripts/test_packages.sh` runs them by other names.
+#[test]
+fn the_readme_installs_what_the_scripts_build() {
+    let blocks = guide::blocks_of(&repository().join("README.md"));
+    let install = &blocks.iter().find(|block| block.needs == "distribution").unwrap().script;
+    let makefile = std::fs::read_to_string(repository().join("Makefile")).unwrap();
+    let packages = std::fs::read_to_string(repository().join("scripts/packages.sh")).unwrap();
+    assert!(packages.contains("deb=$out/${name}_$version-1_$debian.deb"));
+    for word in install.split_whitespace() {
+        if let Some(file) = word.strip_prefix("./target/packages/") {
+            let (name, version) = file.split_once('_').unwrap();
+            assert_eq!(version, concat!(env!("CARGO_PKG_VERSION"), "-1_amd64.deb"));
+            assert!(packages.contains(&format!("make_deb {name} ")), "{name}");
+        }
+    }
+    for command in install.lines() {
+        let mut words = command.split_whitespace();
+        while let Some(word) = words.next() {
+            match word {
+                "make" => {
+                    let target = words.next().unwrap();
+                    assert!(makefile.contains(&format!("\n{target}:")), "{target}");
+                }
+                "--path" => assert!(repository().join(words.next().unwrap()).join("Cargo.toml").exists()),
+                "#" => break,
+                _ => {}
+            }
+        }
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 #[cfg(feature = "html")]
 pub mod html;
 pub mod number;
+mod paint;
 mod printable;
 mod sentence;
 #[cfg(feature = "html")]
@@ -12,6 +13,7 @@ mod table;
 pub mod time;
 mod wrap;
 
+pub use paint::paint;
 pub use printable::{printable, printable_json, printable_lines};
 pub use sentence::sentence;
 pub use table::{Cell, Table, Tone};

@@ -56,6 +56,8 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_sched_getaffinity,
     libc::SYS_exit,
     libc::SYS_exit_group,
+    // For the pager, which runs already.
+    libc::SYS_wait4,
     // Signals that reach this process.
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,

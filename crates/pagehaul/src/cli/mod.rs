@@ -48,7 +48,12 @@ use clap::{Parser, Subcommand};
 
 /// Capture crash dumps of Linux machines, read them, and explain where memory and time went
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true)]
+#[command(
+    version,
+    propagate_version = true,
+    after_help = "On a terminal, reports have colours (NO_COLOR=1: none) and go through a pager: $PAGEHAUL_PAGER, $PAGER or less \
+(PAGER=cat: none)."
+)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -62,6 +67,20 @@ impl Command {
         return matches!(self, Self::Mount(_));
         #[cfg(not(feature = "mount"))]
         false
+    }
+
+    /// Whether it prints a report that can be longer than a screen.
+    pub(crate) fn is_paged(&self) -> bool {
+        match self {
+            Self::Triage(_) | Self::Dmesg(_) => true,
+            #[cfg(feature = "census")]
+            Self::Pages(_) => true,
+            #[cfg(feature = "stalls")]
+            Self::Reclaim(arguments) => arguments.is_report(),
+            #[cfg(feature = "kdump-setup")]
+            Self::Kdump(arguments) => arguments.is_check(),
+            _ => false,
+        }
     }
 
     /// Whether to print how much was fetched, and what the sandbox lacks.
@@ -83,6 +102,10 @@ impl Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    #[command(hide = true, name = crate::pager::HELPER)]
+    HoldPager {
+        program: OsString,
+    },
     Capture(capture::CaptureArguments),
     Convert(convert::ConvertArguments),
     Info(info::InfoArguments),

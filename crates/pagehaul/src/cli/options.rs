@@ -190,7 +190,7 @@ impl Json {
         value: &T,
         render: impl FnOnce(&T) -> String,
     ) -> anyhow::Result<()> {
-        if self.json { printed::json(value) } else { printed::text(&render(value)) }
+        if self.json { printed::json(value) } else { printed::report(&render(value)) }
     }
 }
 

@@ -116,6 +116,6 @@ fn show(arguments: &PagesArguments, source: &Source, redaction: Option<&Redactio
     if arguments.json.json {
         printed::json_line(&census)
     } else {
-        printed::text(&pagehaul_census::text(&census))
+        printed::report(&pagehaul_census::text(&census))
     }
 }

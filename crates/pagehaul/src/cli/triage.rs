@@ -351,7 +351,7 @@ fn show(
         }
         text
     };
-    printed::wrapped(&printable(&text))
+    printed::report(&printable(&text))
 }
 
 /// Shows what the end of the log tells.

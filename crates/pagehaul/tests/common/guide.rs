@@ -26,32 +26,36 @@ pub fn blocks() -> Vec<Block> {
     let mut chapters: Vec<PathBuf> =
         std::fs::read_dir(directory()).unwrap().map(|entry| entry.unwrap().path()).collect();
     chapters.sort();
+    let blocks: Vec<Block> = chapters.iter().flat_map(|path| blocks_of(path)).collect();
+    assert!(blocks.len() > 20, "the guide has commands");
+    blocks
+}
+
+/// The `console` blocks of a document, in order.
+pub fn blocks_of(path: &Path) -> Vec<Block> {
+    let chapter = path.file_stem().unwrap().to_string_lossy().into_owned();
+    let text = std::fs::read_to_string(path).unwrap();
     let mut blocks = Vec::new();
-    for path in chapters {
-        let chapter = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let text = std::fs::read_to_string(&path).unwrap();
-        let mut fence: Option<Option<Block>> = None;
-        for line in text.lines() {
-            match (line.strip_prefix("```"), &mut fence) {
-                (Some(_), Some(_)) => blocks.extend(fence.take().flatten()),
-                (Some(info), None) => {
-                    fence = Some(info.strip_prefix("console").map(|needs| Block {
-                        chapter: chapter.clone(),
-                        needs: needs.trim().to_owned(),
-                        script: String::new(),
-                    }));
-                }
-                (None, Some(Some(block))) => {
-                    let command = line.strip_prefix("$ ").or_else(|| line.strip_prefix("# "));
-                    if let Some(command) = command {
-                        block.script += command;
-                        block.script += "\n";
-                    }
-                }
-                (None, _) => {}
+    let mut fence: Option<Option<Block>> = None;
+    for line in text.lines() {
+        match (line.strip_prefix("```"), &mut fence) {
+            (Some(_), Some(_)) => blocks.extend(fence.take().flatten()),
+            (Some(info), None) => {
+                fence = Some(info.strip_prefix("console").map(|needs| Block {
+                    chapter: chapter.clone(),
+                    needs: needs.trim().to_owned(),
+                    script: String::new(),
+                }));
             }
+            (None, Some(Some(block))) => {
+                let command = line.strip_prefix("$ ").or_else(|| line.strip_prefix("# "));
+                if let Some(command) = command {
+                    block.script += command;
+                    block.script += "\n";
+                }
+            }
+            (None, _) => {}
         }
     }
-    assert!(blocks.len() > 20, "the guide has commands");
     blocks
 }

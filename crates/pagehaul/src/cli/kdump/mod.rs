@@ -20,6 +20,13 @@ pub(crate) struct KdumpArguments {
     command: KdumpCommand,
 }
 
+impl KdumpArguments {
+    /// Whether it is `kdump check`.
+    pub(crate) fn is_check(&self) -> bool {
+        matches!(self.command, KdumpCommand::Check(_))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum KdumpCommand {
     Plan(plan::PlanArguments),

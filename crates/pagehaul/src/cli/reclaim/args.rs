@@ -11,6 +11,13 @@ pub(crate) struct ReclaimArguments {
     pub(super) command: ReclaimCommand,
 }
 
+impl ReclaimArguments {
+    /// Whether it prints a report.
+    pub(crate) fn is_report(&self) -> bool {
+        matches!(self.command, ReclaimCommand::Report(_) | ReclaimCommand::Compare(_))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(super) enum ReclaimCommand {
     Record(RecordArguments),

@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
             if at > 0 {
                 say!("\n{}\n", "=".repeat(100))?;
             }
-            printed::text(&render::report(report))?;
+            printed::report(&render::report(report))?;
         }
     }
     Ok(ExitCode::SUCCESS)

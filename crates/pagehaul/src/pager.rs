@@ -1,0 +1,111 @@
+//! A pager for reports on a terminal, as git has one: `$PAGEHAUL_PAGER`, `$PAGER`, or `less -FRX`.
+//!
+//! Commands on dumps can start no program once they are confined, so a helper is started before: this program again, which becomes the
+//! pager when there is output. Until then the terminal is as it was, for progress and questions.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Mutex;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::{progress, standard_output};
+
+/// The hidden command that waits for output.
+pub(crate) const HELPER: &str = "hold-pager";
+/// What git sets for less, unless the user has: quit if all is on one screen, pass colours, leave the text on the screen.
+const LESS: &str = "FRX";
+
+/// The pager, and what is said on standard error while it has the screen.
+struct Pager {
+    child: Child,
+    has_output: bool,
+    kept: Vec<String>,
+}
+
+static PAGER: Mutex<Option<Pager>> = Mutex::new(None);
+
+/// Starts the helper where standard output is a terminal, and makes its pipe the standard output. Without a pager, output goes to the
+/// terminal.
+pub(crate) fn start() {
+    if standard_output::is_closed() || !io::stdout().is_terminal() || progress::is_console(io::stdout()) {
+        return;
+    }
+    let Some(program) = program() else { return };
+    let Ok(this) = std::env::current_exe() else { return };
+    standard_output::note_terminal();
+    let mut helper = Command::new(this);
+    helper.args([OsStr::new(HELPER), &program]).stdin(Stdio::piped());
+    let Ok(mut child) = helper.spawn() else { return };
+    let Some(pipe) = child.stdin.take() else { return };
+    // Not kept open as another file: the process that fetches URLs would have it, too, and the pager never see the end.
+    // SAFETY: both descriptors are open, and nothing owns that of standard output.
+    if unsafe { libc::dup2(pipe.as_raw_fd(), libc::STDOUT_FILENO) } < 0 {
+        return;
+    }
+    if let Ok(mut pager) = PAGER.lock() {
+        *pager = Some(Pager { child, has_output: false, kept: Vec::new() });
+    }
+}
+
+/// The user's pager, or less, if it is installed.
+fn program() -> Option<OsString> {
+    let chosen = std::env::var_os("PAGEHAUL_PAGER").or_else(|| std::env::var_os("PAGER"));
+    if let Some(chosen) = chosen {
+        return (!chosen.is_empty() && chosen != "cat").then_some(chosen);
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).any(|directory| directory.join("less").is_file()).then(|| "less".into())
+}
+
+/// Notes that there is output.
+pub(crate) fn begin() {
+    let Ok(mut pager) = PAGER.lock() else { return };
+    if let Some(pager) = pager.as_mut().filter(|pager| !pager.has_output) {
+        pager.has_output = true;
+        // Ctrl-C is the pager's: this process must not leave it alone with the terminal.
+        // SAFETY: no handler, and no other thread depends on the action.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+    }
+}
+
+/// Keeps lines for standard error until the pager has ended. Returns whether it did.
+pub(crate) fn keep(lines: &str) -> bool {
+    let Ok(mut pager) = PAGER.lock() else { return false };
+    let Some(pager) = pager.as_mut().filter(|pager| pager.has_output) else { return false };
+    pager.kept.push(lines.to_owned());
+    true
+}
+
+/// Waits until the user has read the output. Nothing can be printed to standard output afterwards.
+pub(crate) fn end() {
+    let Some(mut pager) = PAGER.lock().ok().and_then(|mut pager| pager.take()) else { return };
+    let _ = io::stdout().flush();
+    // SAFETY: standard output is the pipe, and what would be printed to it now is lost.
+    unsafe { rustix::io::close(libc::STDOUT_FILENO) };
+    let _ = pager.child.wait();
+    for lines in pager.kept {
+        let _ = writeln!(io::stderr(), "{lines}");
+    }
+}
+
+/// Becomes the pager when there is something to read, and ends if there will be nothing.
+pub(crate) fn hold(program: &OsStr) -> ExitCode {
+    let stdin = io::stdin();
+    let mut files = [PollFd::new(&stdin, PollFlags::IN)];
+    while poll(&mut files, None) == Err(rustix::io::Errno::INTR) {}
+    if !files[0].revents().contains(PollFlags::IN) {
+        return ExitCode::SUCCESS;
+    }
+    let mut pager = Command::new("sh");
+    pager.arg("-c").arg(program);
+    if std::env::var_os("LESS").is_none() {
+        pager.env("LESS", LESS);
+    }
+    let error = pager.exec();
+    tell!("pagehaul: cannot run a pager: {error}; PAGER= prints without one");
+    ExitCode::FAILURE
+}

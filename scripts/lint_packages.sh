@@ -1,0 +1,28 @@
+#!/bin/sh
+# Checks packages with lintian and rpmlint, and fails on every tag that packaging/lintian or packaging/rpmlint.toml does not explain.
+# Usage: scripts/lint_packages.sh FILE...   (.deb, .dsc, .changes, .rpm, .spec)
+set -eu
+cd "$(dirname "$0")/.." || exit
+export LC_ALL=C.UTF-8
+status=0
+for file; do
+    case $file in
+    *.deb | *.dsc | *.changes)
+        said=$(lintian --allow-root --display-info --tag-display-limit 0 --fail-on error,warning,info "$file" 2>&1) || status=1
+        ;;
+    *.rpm | *.spec)
+        # It fails on errors only.
+        said=$(rpmlint --config packaging/rpmlint.toml "$file" 2>&1) || status=1
+        case $said in
+        *" 0 errors, 0 warnings"*) said= ;;
+        *) status=1 ;;
+        esac
+        ;;
+    *)
+        echo "lint_packages: unknown file $file" >&2
+        exit 2
+        ;;
+    esac
+    if [ -n "$said" ]; then printf '%s:\n%s\n' "$file" "$said"; else echo "ok   $(basename "$file")"; fi
+done
+exit $status
