@@ -112,6 +112,8 @@ fn main() {
             if pretend == "killed" {
                 // What it has made so far has its socket open.
                 let socket = UnixStream::connect(directory.join("streamer-serve.sock")).unwrap();
+                // Lives on: this process is killed before it could wait.
+                #[expect(clippy::zombie_processes)]
                 let child = Command::new("sleep").arg("600").stdin(OwnedFd::from(socket)).spawn().unwrap();
                 fs::write(std::env::var_os("RESTARTED").unwrap(), child.id().to_string()).unwrap();
                 kill_process(getpid(), Signal::KILL).unwrap();
