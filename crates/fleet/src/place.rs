@@ -199,7 +199,7 @@ fn has_all(path: &Path, key: &Key, table: &Table) -> bool {
     found.iter().all(|(name, values)| match table.columns.iter().find(|(known, _)| known == name) {
         Some((_, new)) => new == values,
         None => *values == nulls(values),
-    }) && table.columns.iter().all(|(name, _)| found.iter().any(|(known, _)| known == &name))
+    }) && table.columns.iter().all(|(name, _)| found.iter().any(|(known, _)| known.as_str() == *name))
 }
 
 /// Whether a file has rows of a crash.
