@@ -1,15 +1,3 @@
-//! Any file as a source: its conversion to each format.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use pagehaul_fuzz::{in_file, write_and_read_back};
-use pagehaul_physmem::MapPolicy;
-use pagehaul_vmcore::Source;
-
-fuzz_target!(|data: &[u8]| {
-    let Some((&format, bytes)) = data.split_first() else { return };
-    in_file(bytes, |path| {
-        let Ok(source) = Source::open(path, MapPolicy::default()) else { return };
-        write_and_read_back(&source, format, None);
-    });
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| pagehaul_fuzz_targets::targets::convert::run(data));

@@ -1,12 +1,3 @@
-//! The log of a kernel as text: the crash in it.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use pagehaul_facts::{Crash, FRAMES, lines_of_text};
-
-fuzz_target!(|data: &[u8]| {
-    let text = String::from_utf8_lossy(data);
-    let Some(crash) = Crash::find(&lines_of_text(&text)) else { return };
-    assert!(crash.signature.frames.len() <= FRAMES);
-    assert!(crash.text.len() <= text.len() + 1);
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| pagehaul_fuzz_targets::targets::crash_log::run(data));

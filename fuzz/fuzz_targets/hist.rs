@@ -1,19 +1,3 @@
-//! The kernel's histogram files.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use pagehaul_latency::HistFile;
-
-fuzz_target!(|data: &[u8]| {
-    let text = String::from_utf8_lossy(data);
-    let Ok(files) = HistFile::parse("event", &text) else { return };
-    for file in files {
-        assert!(file.entries.len() <= text.lines().count());
-        for entry in &file.entries {
-            let _ = entry.value("hitcount");
-            if let Some((key, _)) = entry.keys.first() {
-                let _ = entry.log2(key);
-            }
-        }
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| pagehaul_fuzz_targets::targets::hist::run(data));

@@ -1,18 +1,3 @@
-//! ELF notes.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use pagehaul_elfcore::notes;
-
-fuzz_target!(|data: &[u8]| {
-    let mut end = 0;
-    for note in notes::iter(data) {
-        assert_eq!(data[note.offset..][..note.desc.len()], *note.desc);
-        assert!(note.offset >= end);
-        end = note.offset + note.desc.len();
-    }
-    if let Some((offset, text)) = notes::vmcoreinfo(data) {
-        assert_eq!(data[offset..][..text.len()], *text);
-    }
-    notes::cpu_count(data);
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| pagehaul_fuzz_targets::targets::notes::run(data));

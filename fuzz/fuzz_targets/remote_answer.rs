@@ -1,11 +1,3 @@
-//! Answers of web servers and object stores to every kind of request, and the URLs and settings that lead to them.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|data: &[u8]| {
-    pagehaul_remote::fuzzing::answer(data);
-    if let Ok(text) = std::str::from_utf8(data) {
-        pagehaul_remote::fuzzing::settings(text);
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| pagehaul_fuzz_targets::targets::remote_answer::run(data));

@@ -1,4 +1,10 @@
-//! Files and machines in memory, shared by the fuzz targets.
+//! Fuzz targets as functions, and the files and machines in memory that they share.
+
+// Offsets and entries of tables are sums of shifted parts; ranges to be read are lists, of one here.
+#![allow(clippy::precedence, clippy::single_range_in_vec_init)]
+
+pub mod seeds;
+pub mod targets;
 
 use std::collections::{HashMap, HashSet};
 use std::io;

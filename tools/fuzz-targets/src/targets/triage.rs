@@ -1,0 +1,46 @@
+//! A dump that is damaged in many places: pages are missing, words are arbitrary or point elsewhere. The report ends.
+
+use crate::{Base, Simulation};
+use pagehaul_inspect::{Machine, Report, detail, difference, per_cpu_free};
+use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
+use pagehaul_physmem::PhysMemory;
+
+/// Tasks of which everything is read.
+const DETAILED: usize = 16;
+
+/// Runs the target.
+pub fn run(data: &[u8]) {
+    let base = Base::inspectable();
+    let page = |bytes: [u8; 2]| base.pfns[usize::from(u16::from_le_bytes(bytes)) % base.pfns.len()];
+    let offset = |bytes: [u8; 2]| u64::from(u16::from_le_bytes(bytes) & 0xfff);
+    let mut simulation = Simulation::on(base);
+    for patch in data.as_chunks::<13>().0 {
+        let &[kind, a, b, c, d, ref word @ ..] = patch;
+        let (pfn, at) = (page([a, b]), offset([c, d]));
+        simulation = match kind % 8 {
+            0 => simulation.without(pfn),
+            1..=3 => {
+                let [a, b, c, d, ..] = *word;
+                let pointer = base.image.page_offset() + (page([a, b]) << 12) + offset([c, d]);
+                simulation.with_bytes((pfn << 12) + at, &pointer.to_le_bytes())
+            }
+            _ => simulation.with_bytes((pfn << 12) + at, word),
+        };
+    }
+    let Ok(kernel) = AddressSpace::discover(&simulation) else { return };
+    let memory = VirtualMemory::new(&kernel, &simulation);
+    let Ok(machine) = Machine::open(&kernel, &memory, simulation.notes()) else { return };
+    let log = KernelLog::read(&simulation);
+    let report = Report::new(&machine, log.as_ref());
+    report.stacks(&machine);
+    report.timers(&machine);
+    let _ = per_cpu_free(&machine);
+    for task in report.tasks.all.iter().take(DETAILED) {
+        detail(&machine, &report.cpus, task);
+    }
+    serde_json::to_string(&report).expect("a report is JSON");
+    let same = difference(&report, &report);
+    assert!(
+        same.tasks.is_empty() && same.memory.is_empty() && same.slab.is_empty() && same.vmalloc.is_empty()
+    );
+}
