@@ -10,6 +10,7 @@ pub(crate) mod convert;
 pub(crate) mod core;
 #[cfg(feature = "process")]
 mod core_encrypted;
+#[cfg(feature = "process")]
 pub(crate) mod core_info;
 pub(crate) mod dmesg;
 mod dump_output;
