@@ -462,7 +462,7 @@ fn no_word_breaks_at_the_edge_of_a_terminal() {
         .args(["-qec", &command, "/dev/null"])
         .current_dir(setup.path("."))
         .stdin(std::process::Stdio::null());
-    let Ok(output) = script.output() else {
+    let Ok(output) = script.env("PAGER", "").env("NO_COLOR", "1").output() else {
         eprintln!("not tested: there is no script(1)");
         return;
     };
