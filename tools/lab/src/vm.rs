@@ -6,7 +6,7 @@ use crate::console::{self, Line};
 use crate::disk::Disk;
 use crate::qmp::Qmp;
 use crate::tools::Tools;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use lab_guest::plan::message;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -218,7 +218,9 @@ impl Vm {
                 Err(RecvTimeoutError::Timeout) if left <= self.silence => continue,
                 Err(RecvTimeoutError::Timeout) => {
                     let seconds = self.silence.as_secs();
-                    bail!("the guest's console was silent for {seconds} s{}", self.console_tail());
+                    let why =
+                        format!("the guest's console was silent for {seconds} s{}", self.console_tail());
+                    return Err(if self.booted_by.is_some() { Hung(why).into() } else { anyhow!(why) });
                 }
             };
             self.remember(&line);
