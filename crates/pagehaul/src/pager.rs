@@ -6,7 +6,9 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Mutex;
 
@@ -34,6 +36,11 @@ pub(crate) fn start() {
     if standard_output::is_closed() || !io::stdout().is_terminal() || progress::is_console(io::stdout()) {
         return;
     }
+    // A pager in the background (`&`, timeout(1)) would be stopped when it reads the terminal.
+    let foreground = rustix::termios::tcgetpgrp(io::stdout());
+    if foreground.is_ok_and(|foreground| foreground != rustix::process::getpgrp()) {
+        return;
+    }
     let Some(program) = program() else { return };
     let Ok(this) = std::env::current_exe() else { return };
     standard_output::note_terminal();
@@ -51,14 +58,33 @@ pub(crate) fn start() {
     }
 }
 
-/// The user's pager, or less, if it is installed.
+/// The user's pager, or less, if it can be run.
 fn program() -> Option<OsString> {
     let chosen = std::env::var_os("PAGEHAUL_PAGER").or_else(|| std::env::var_os("PAGER"));
-    if let Some(chosen) = chosen {
-        return (!chosen.is_empty() && chosen != "cat").then_some(chosen);
+    // -R passes colours, whatever the user's LESS is.
+    let chosen = chosen.unwrap_or_else(|| "less -R".into());
+    (!chosen.is_empty() && chosen != "cat" && can_run(&chosen)).then_some(chosen)
+}
+
+/// Whether the shell will find the program of a command. What is not a plain word is left to the shell.
+fn can_run(command: &OsStr) -> bool {
+    let bytes = command.as_bytes();
+    let mut words = bytes.split(|byte| byte.is_ascii_whitespace());
+    let word = words.find(|word| !word.is_empty() && *word != b"exec");
+    let Some(word) = word else { return false };
+    if !word.iter().all(|byte| byte.is_ascii_alphanumeric() || b"/._+-".contains(byte) || *byte >= 0x80) {
+        return true;
     }
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).any(|directory| directory.join("less").is_file()).then(|| "less".into())
+    let is_program = |path: &Path| {
+        let access = rustix::fs::access(path, rustix::fs::Access::EXEC_OK);
+        path.is_file() && access.is_ok()
+    };
+    let word = Path::new(OsStr::from_bytes(word));
+    if word.as_os_str().as_bytes().contains(&b'/') {
+        return is_program(word);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| is_program(&directory.join(word)))
 }
 
 /// Notes that there is output.

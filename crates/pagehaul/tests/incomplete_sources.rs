@@ -120,6 +120,28 @@ fn an_incomplete_dump_makes_incomplete_conversions() {
 
 /// As makedumpfile's pipe leaves it when the disk is full, or ssh broke.
 #[test]
+fn every_command_names_the_truncation_of_a_dump() {
+    let setup = setup();
+    setup.succeeds(&["capture", "-q", "-d", "0", "vmcore", "whole"]);
+    let whole = std::fs::read(setup.path("whole")).unwrap();
+    std::fs::write(setup.path("cut"), &whole[..whole.len() * 9 / 10]).unwrap();
+    for arguments in [
+        &["info", "cut"][..],
+        &["triage", "cut"],
+        &["triage", "--json", "cut"],
+        &["triage", "diff", "cut", "whole"],
+        &["dmesg", "cut"],
+        &["pages", "cut"],
+        &["facts", "cut"],
+    ] {
+        let output = setup.run(arguments);
+        let shown = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(INCOMPLETE), "{arguments:?}: {shown}");
+        assert!(shown.contains("truncated"), "{arguments:?}: {shown}");
+    }
+}
+
+#[test]
 fn a_truncated_stream_is_an_incomplete_dump_for_every_command() {
     let setup = setup();
     let whole = setup.run(&["capture", "-q", "-d", "31", "-f", "flattened", "vmcore", "-"]).stdout;

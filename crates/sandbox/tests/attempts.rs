@@ -37,7 +37,9 @@ impl Scene {
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         // Where nobody can run it.
         let program = at("program");
-        fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        // Not by this process: another thread's child would have the file open for writing until it runs its own.
+        let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
+        assert!(copied.success());
         for name in ["files", "out"] {
             fs::create_dir(at(name)).unwrap();
             std::os::unix::fs::chown(at(name), Some(user), None).unwrap();

@@ -25,7 +25,16 @@ pub(crate) fn status(source: &Source) -> ExitCode {
 
 /// Says on standard error what is wrong with a dump, where the output does not.
 pub(crate) fn tell_warnings(source: &Source) {
-    source.warnings().iter().for_each(|warning| tell!("pagehaul: {warning}"));
+    warnings(source).iter().for_each(|warning| tell!("pagehaul: {warning}"));
+}
+
+/// What is wrong with a dump.
+pub(crate) fn warnings(source: &Source) -> Vec<String> {
+    let mut warnings = source.warnings();
+    if warnings.is_empty() && lacks_pages(source) {
+        warnings.push(format!("{}: it is truncated", source.path().display()));
+    }
+    warnings
 }
 
 /// Adds to an error that the dump is incomplete, if it is.
@@ -33,10 +42,7 @@ pub(crate) fn explain<T>(source: &Source, result: anyhow::Result<T>) -> anyhow::
     if has_failed() || !lacks_pages(source) {
         return result;
     }
-    let mut warnings = source.warnings();
-    if warnings.is_empty() {
-        warnings.push(format!("{}: it is truncated", source.path().display()));
-    }
+    let warnings = warnings(source);
     // What the reader of standard output said is not about the dump.
     result.map_err(|error| match error.is::<crate::printed::Closed>() {
         true => error,

@@ -178,14 +178,14 @@ fn render(report: &Report, is_encrypted: bool, peak: u64) -> String {
         bytes(report.excluded_bytes),
         bytes(report.page_bytes),
     );
-    out += &format!(
-        "{}: {} as {}{} ({:.2} to 1)\n",
-        report.output,
-        bytes(report.output_bytes),
-        if report.codec == "none" { "ELF".to_owned() } else { format!("ELF in {} frames", report.codec) },
-        if is_encrypted { ", encrypted" } else { "" },
-        report.page_bytes as f64 / report.output_bytes.max(1) as f64,
-    );
+    let codec =
+        if report.codec == "none" { "ELF".to_owned() } else { format!("ELF in {} frames", report.codec) };
+    let encrypted = if is_encrypted { ", encrypted" } else { "" };
+    out += &format!("{}: {} as {codec}{encrypted}", report.output, bytes(report.output_bytes));
+    if report.outcome.is_success() || !is_encrypted {
+        out += &format!(" ({:.2} to 1)", report.page_bytes as f64 / report.output_bytes.max(1) as f64);
+    }
+    out += "\n";
     out += &format!(
         "pause {:.1} ms ({}), copy {} ({}/s); prepare {}, all {}, finish {}; {}, {} anonymous memory at most\n",
         time.pause * 1e3,
@@ -214,8 +214,10 @@ fn render(report: &Report, is_encrypted: bool, peak: u64) -> String {
 /// What went wrong, in one sentence; none if nothing did.
 fn failure(report: &Report, is_encrypted: bool) -> Option<String> {
     let why = report.outcome.why()?;
-    // `age -d` writes what was encrypted and then says that the rest is missing.
-    let marked = if is_encrypted { "ends early" } else { "is incomplete and marked so" };
+    // How much of it arrived, nobody knows: `age -d` writes that, and then says that the rest is missing.
+    if is_encrypted {
+        return Some(format!("{why}; {} ends early", report.output));
+    }
     let pages = bytes(report.page_bytes);
-    Some(format!("{why}; {} {marked}, with {pages} of pages in it", report.output))
+    Some(format!("{why}; {} is incomplete and marked so, with {pages} of pages in it", report.output))
 }

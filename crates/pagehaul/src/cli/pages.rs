@@ -106,7 +106,7 @@ fn show(arguments: &PagesArguments, source: &Source, redaction: Option<&Redactio
         crash_time: kernel.space().crash_time(),
     };
     let mut census = count(memory, &kernel, heading, threads).with_context(place)?;
-    census.warnings.splice(0..0, source.warnings());
+    census.warnings.splice(0..0, completeness::warnings(source));
     if let Some(hidden) = hidden {
         census.warnings.iter_mut().for_each(|why| *why = why.replace(&place(), &hidden));
     }

@@ -286,7 +286,7 @@ fn explain_source<T>(
     let mut report = Report::read(&machine, log.as_ref());
     let redaction = redaction.map(|redaction| (redaction, redaction.report(&mut report)));
     report.judge();
-    report.missing.extend(source.warnings());
+    report.missing.extend(completeness::warnings(source));
     let mut owners = None;
     // It reads all struct pages, and a running machine changes its pages meanwhile.
     if !live && (asks_for_owners || owners::are_evidence(&report)) {
