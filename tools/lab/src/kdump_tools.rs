@@ -11,7 +11,7 @@ use crate::socket_directory::SocketDirectory;
 use crate::sshd::Sshd;
 use crate::tools::Tools;
 use crate::validate::process::as_root;
-use crate::vm::{Accelerator, Machine, Vm};
+use crate::vm::{Accelerator, Machine, Vm, with_second_try};
 use crate::{build, cache, oracle};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -123,7 +123,8 @@ pub fn validate(suite: &str, target: Target, deb: &Path, pagehaul: &Path) -> Res
         RELEASES.iter().filter(|release| suite == "all" || release.suite == suite).collect();
     ensure!(!releases.is_empty(), "no release {suite}: expected bookworm, trixie or all");
     for release in releases {
-        validate_release(release, target, deb, pagehaul).with_context(|| release.suite)?;
+        with_second_try(|| validate_release(release, target, deb, pagehaul))
+            .with_context(|| release.suite)?;
     }
     Ok(())
 }

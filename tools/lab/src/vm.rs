@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use lab_guest::plan::message;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -64,18 +65,29 @@ pub struct Machine<'a> {
     pub boot: Duration,
 }
 
-/// A kernel that did not boot in time. Under translation a CPU can lose the interrupt of its timer, on a loaded host, and
-/// then sleeps for ever.
+/// What the emulator did wrong. Under translation, on a loaded host, a CPU can lose the interrupt of its timer, so that the
+/// kernel does not boot; and QEMU can fail an assertion of its own.
 #[derive(Debug)]
-pub struct Hung(String);
+pub struct EmulatorFault(String);
 
-impl std::fmt::Display for Hung {
+impl std::fmt::Display for EmulatorFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Hung {}
+impl std::error::Error for EmulatorFault {}
+
+/// Does `work` a second time if the emulator failed the first time.
+pub fn with_second_try<T>(mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    work().or_else(|error| {
+        if !error.is::<EmulatorFault>() {
+            return Err(error);
+        }
+        eprintln!("{error:#}\n\nOnce more, since the emulator is at fault.");
+        work()
+    })
+}
 
 /// A running machine. It is killed when dropped, and by the kernel if this process dies.
 pub struct Vm {
@@ -209,18 +221,25 @@ impl Vm {
             let boot = self.booted_by.map_or(left, |by| by.saturating_duration_since(Instant::now()));
             if boot.is_zero() {
                 let seconds = self.boot.as_secs();
-                bail!(Hung(format!("the kernel did not boot within {seconds} s{}", self.console_tail())));
+                bail!(EmulatorFault(format!(
+                    "the kernel did not boot within {seconds} s{}",
+                    self.console_tail()
+                )));
             }
             let left = left.min(boot);
             let line = match self.lines.recv_timeout(left.min(self.silence)) {
                 Ok(line) => line,
-                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => return self.ended().map(|()| None),
                 Err(RecvTimeoutError::Timeout) if left <= self.silence => continue,
                 Err(RecvTimeoutError::Timeout) => {
                     let seconds = self.silence.as_secs();
                     let why =
                         format!("the guest's console was silent for {seconds} s{}", self.console_tail());
-                    return Err(if self.booted_by.is_some() { Hung(why).into() } else { anyhow!(why) });
+                    return Err(if self.booted_by.is_some() {
+                        EmulatorFault(why).into()
+                    } else {
+                        anyhow!(why)
+                    });
                 }
             };
             self.remember(&line);
@@ -239,6 +258,16 @@ impl Vm {
                     panicked(&line).with_context(|| format!("the guest panicked{}", self.console_tail()))?
                 }
                 Line::Other => {}
+            }
+        }
+    }
+
+    /// Waits for the end of QEMU, which has closed the console.
+    fn ended(&mut self) -> Result<()> {
+        match self.child.wait().context("waiting for QEMU")?.signal() {
+            None => Ok(()),
+            Some(signal) => {
+                bail!(EmulatorFault(format!("QEMU was ended by signal {signal}{}", self.console_tail())))
             }
         }
     }
@@ -305,9 +334,9 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_does_not_boot_is_hung() {
+    fn a_kernel_that_does_not_boot_is_the_emulators_fault() {
         let error = vm(Duration::ZERO, &[]).next_message(|_| Ok(())).unwrap_err();
-        assert!(error.is::<Hung>(), "{error:#}");
+        assert!(error.is::<EmulatorFault>(), "{error:#}");
     }
 
     #[test]
@@ -316,6 +345,23 @@ mod tests {
         let mut vm = vm(boot, &["PHLAB panic\n", "Kernel panic - not syncing: sysrq triggered crash\n"]);
         vm.booted_by = None;
         assert_eq!(vm.next_message(|_| Ok(())).unwrap().unwrap().0, "panic");
-        assert!(vm.next_message(|_| Ok(())).unwrap_err().is::<Hung>());
+        assert!(vm.next_message(|_| Ok(())).unwrap_err().is::<EmulatorFault>());
+    }
+
+    #[test]
+    fn a_qemu_that_a_signal_ends_is_the_emulators_fault_and_gets_a_second_try() {
+        let mut tries = 0;
+        let ended = with_second_try(|| {
+            let mut vm = vm(Duration::MAX, &[]);
+            vm.lines = channel().1;
+            tries += 1;
+            match tries {
+                1 => vm.child.kill()?,
+                _ => drop(vm.child.stdin.take()),
+            }
+            vm.next_message(|_| Ok(()))
+        });
+        assert!(ended.unwrap().is_none());
+        assert_eq!(tries, 2);
     }
 }

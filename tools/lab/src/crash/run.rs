@@ -5,7 +5,7 @@ use crate::Architecture;
 use crate::kernels::Kernel;
 use crate::socket_directory::SocketDirectory;
 use crate::tools::Tools;
-use crate::vm::{Hung, Machine, Vm};
+use crate::vm::{Machine, Vm, with_second_try};
 use anyhow::{Context, Result, bail};
 use lab_guest::plan::message;
 use std::fs;
@@ -18,8 +18,7 @@ const EXPECTED_PANIC: &str = "sysrq triggered crash";
 /// How long a kernel may take to boot: twenty times as long as it does on an idle host.
 const BOOT: Duration = Duration::from_secs(240);
 
-/// Runs the guest with its disks in `draft`, and leaves only results there. A guest with a kernel that does not boot gets a
-/// second try: nothing of pagehaul has begun in that kernel.
+/// Runs the guest with its disks in `draft`, and leaves only results there.
 pub(super) fn run(
     config: &Config,
     tools: &Tools,
@@ -27,13 +26,7 @@ pub(super) fn run(
     draft: &Path,
     initramfs: &[u8],
 ) -> Result<()> {
-    run_once(config, tools, kernel, draft, initramfs).or_else(|error| {
-        if !error.is::<Hung>() {
-            return Err(error);
-        }
-        eprintln!("{error:#}\n\nThe guest is crashed once more.");
-        run_once(config, tools, kernel, draft, initramfs)
-    })
+    with_second_try(|| run_once(config, tools, kernel, draft, initramfs))
 }
 
 fn run_once(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path, initramfs: &[u8]) -> Result<()> {
