@@ -42,7 +42,8 @@ const STACKS: [&str; 5] = ["/IRQ", "/NMI", "/SOFTIRQ", "/TASK", "/#DF"];
 const DELIMITERS: &str = "[](){}<>,;=\"'|";
 /// Kinds of what was replaced.
 const KINDS: [&str; 9] = ["address", "cgroup", "comm", "host", "ip", "mac", "path", "uuid", "word"];
-
+/// The host name of a machine that was given none.
+const NO_HOST: &str = "(none)";
 /// Bytes that a key needs to be a secret.
 const LEAST_KEY: usize = 16;
 
@@ -112,6 +113,11 @@ impl Redaction {
         format!("{kind}-{hex}")
     }
 
+    /// Returns the hash of a host's name. A machine without one has `(none)`, which stays.
+    pub fn host(&self, name: &str) -> String {
+        if name == NO_HOST { name.to_owned() } else { self.name("host", name) }
+    }
+
     /// Redacts the host, names of tasks, and the log. `tasks` are those that the dump has.
     pub fn facts(&self, facts: &mut Facts, tasks: &[TaskName]) {
         let mut names = Names::of_tasks(tasks);
@@ -139,7 +145,7 @@ impl Redaction {
                 crash.title = self.text(&crash.title, &names);
             }
         }
-        facts.host = facts.host.as_ref().map(|host| self.name("host", host));
+        facts.host = facts.host.as_ref().map(|host| self.host(host));
     }
 
     /// Redacts the name of a task: of a program, unless a kernel thread is known to have it.

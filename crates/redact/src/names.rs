@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
+use crate::NO_HOST;
 use crate::allowed::{Place, is_allowed, is_device};
 use crate::search::{Kind, Search};
 
@@ -61,6 +62,9 @@ impl Names {
 
     /// Adds a host by its whole name, by the part before the first dot, and by its domain.
     pub(super) fn add_host(&mut self, name: &str) {
+        if name == NO_HOST {
+            return;
+        }
         self.search.take();
         self.hosts.insert(name.to_owned());
         if let Some((short, domain)) = name.split_once('.') {

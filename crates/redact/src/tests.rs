@@ -231,3 +231,13 @@ fn no_secret_comes_through_a_format_of_the_kernel() {
     println!("{planted} planted, {} leaks", leaks.len());
     assert!(planted > 1000 && leaks.is_empty(), "{leaks:#?}");
 }
+
+#[test]
+fn a_machine_without_a_name_has_none() {
+    let mut names = Names::default();
+    names.add_host("(none)");
+    let line = "Tainted: (none)";
+    assert_eq!(redaction().text(line, &names), text(line));
+    assert_eq!(redaction().host("(none)"), "(none)");
+    assert!(redaction().host("node12").starts_with("host-"));
+}
