@@ -2,10 +2,11 @@
 //! cannot be guessed.
 //!
 //! A word of the log stays only if it is on the allow list (`allowed.rs`) and no record of the dump says that it is a name
-//! (`names.rs`), and it does not have the form of an address (`addresses.rs`).
+//! (`names.rs`), and neither it nor a part of it has the form of an address (`addresses.rs`, `embedded.rs`).
 
 mod addresses;
 mod allowed;
+mod embedded;
 mod names;
 #[cfg(feature = "owners")]
 mod owners;
@@ -24,6 +25,7 @@ use sha2::{Digest, Sha256};
 
 use addresses::kind_of;
 use allowed::{Place, is_allowed, is_one_number, is_registers};
+use embedded::{canonical, find};
 use names::is_plain_thread;
 pub use names::{Names, TaskName};
 use search::Kind;
@@ -179,10 +181,17 @@ impl Redaction {
         let place = if is_registers(&line) { Place::Registers } else { Place::Text };
         let (mut out, mut quoted, mut after) = (String::with_capacity(line.len()), false, ' ');
         for part in line.split_inclusive(is_end) {
-            let core = part.trim_end_matches(|c: char| is_end(c) || ".:!".contains(c));
+            let whole = part.trim_end_matches(is_end);
+            let core = whole.trim_end_matches(['.', ':', '!']);
             let place = if quoted || after == '=' { Place::Value } else { place };
-            out.push_str(&self.word(core, place, names));
-            out.push_str(part.strip_prefix(core).unwrap_or_default());
+            out.push_str(&match self.glued(whole, core, place, names) {
+                Some(redacted) => redacted,
+                None => {
+                    let end = whole.strip_prefix(core).unwrap_or_default();
+                    self.word(core, place, names) + end
+                }
+            });
+            out.push_str(part.strip_prefix(whole).unwrap_or_default());
             after = part.chars().next_back().unwrap_or(' ');
             quoted ^= after == '"';
         }
@@ -190,6 +199,52 @@ impl Redaction {
             out.push_str(REMOVED);
         }
         out
+    }
+
+    /// Redacts a word that has addresses, or hashes that took the place of names: what is around them is judged without them.
+    fn glued(&self, word: &str, core: &str, place: Place, names: &Names) -> Option<String> {
+        let is_whole = kind_of(core).is_some_and(|kind| !["ip", "mac"].contains(&kind));
+        if is_whole || names.known.contains(core) {
+            return None;
+        }
+        self.addresses(word, |rest| {
+            let (before, rest) = rest.split_at(rest.find(|c: char| c == '/' || c.is_alphanumeric())?);
+            let rest_end = rest.trim_end_matches(|c: char| !c.is_alphanumeric());
+            let after = rest.strip_prefix(rest_end).unwrap_or_default();
+            let is_prefix = rest_end.strip_prefix('/').is_some_and(|size| size.parse::<u8>().is_ok());
+            let rest = if is_prefix { rest_end.to_owned() } else { self.word(rest_end, place, names) };
+            Some([before, &rest, after].concat())
+        })
+    }
+
+    /// Replaces the addresses in a word, and what is around them by what `rest` makes of it. Returns None if there are none.
+    fn addresses(&self, word: &str, rest: impl Fn(&str) -> Option<String>) -> Option<String> {
+        let found = find(word);
+        if found.is_empty() {
+            return None;
+        }
+        let rest = |text: &str| rest(text).unwrap_or_else(|| text.to_owned());
+        let mut parts = Vec::new();
+        let mut done = 0;
+        for part in found {
+            parts.push(rest(word.get(done..part.start).unwrap_or_default()));
+            let text = word.get(part.start..part.end).unwrap_or_default();
+            parts.push(
+                part.kind.map_or_else(|| text.to_owned(), |kind| self.name(kind, &canonical(kind, text))),
+            );
+            done = part.end;
+        }
+        parts.push(rest(word.get(done..).unwrap_or_default()));
+        let mut out = String::new();
+        for part in parts {
+            // A hash stays one if it is read again.
+            let touches = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+            if touches(out.chars().next_back()) && touches(part.chars().next()) {
+                out.push('-');
+            }
+            out.push_str(&part);
+        }
+        Some(out)
     }
 
     fn word(&self, word: &str, place: Place, names: &Names) -> String {
