@@ -10,6 +10,7 @@ mod embedded;
 mod names;
 #[cfg(feature = "owners")]
 mod owners;
+mod peers;
 mod places;
 mod report;
 mod search;
@@ -28,6 +29,7 @@ use allowed::{Place, is_allowed, is_one_number, is_registers};
 use embedded::{canonical, find};
 use names::is_plain_thread;
 pub use names::{Names, TaskName};
+use peers::Lead;
 use search::Kind;
 pub use task_names::task_names;
 
@@ -180,18 +182,24 @@ impl Redaction {
         let is_end = |c: char| c.is_whitespace() || DELIMITERS.contains(c);
         let place = if is_registers(&line) { Place::Registers } else { Place::Text };
         let (mut out, mut quoted, mut after) = (String::with_capacity(line.len()), false, ' ');
+        let (mut lead, mut done) = (Lead::Nothing, 0);
         for part in line.split_inclusive(is_end) {
+            done += part.len();
             let whole = part.trim_end_matches(is_end);
             let core = whole.trim_end_matches(['.', ':', '!']);
             let place = if quoted || after == '=' { Place::Value } else { place };
+            let following = line.get(done..).unwrap_or_default();
             out.push_str(&match self.glued(whole, core, place, names) {
                 Some(redacted) => redacted,
                 None => {
                     let end = whole.strip_prefix(core).unwrap_or_default();
-                    self.word(core, place, names) + end
+                    self.named(core, lead, following, place, names) + end
                 }
             });
             out.push_str(part.strip_prefix(whole).unwrap_or_default());
+            if !core.is_empty() {
+                lead = Lead::of(core);
+            }
             after = part.chars().next_back().unwrap_or(' ');
             quoted ^= after == '"';
         }
@@ -247,6 +255,20 @@ impl Redaction {
         Some(out)
     }
 
+    /// Redacts a word; if the one before it says that it names a machine, whatever its form.
+    fn named(&self, word: &str, lead: Lead, following: &str, place: Place, names: &Names) -> String {
+        let name = word.split([':', '/', '#', '%']).next().unwrap_or_default();
+        let said_of = if name == word { following } else { "" };
+        if lead.names(name, said_of) {
+            let rest = word.strip_prefix(name).unwrap_or_default();
+            // What an NFS server exports is a path.
+            let path = rest.trim_start_matches(':');
+            let colons = rest.strip_suffix(path).unwrap_or_default();
+            return self.name("word", name) + colons + &self.word(path, place, names);
+        }
+        self.word(word, place, names)
+    }
+
     fn word(&self, word: &str, place: Place, names: &Names) -> String {
         if STACKS.contains(&word) {
             return word.to_owned();
@@ -264,10 +286,13 @@ impl Redaction {
             return self.name("word", word);
         }
         // `node:0`, `CPU#1`, `CPUs/tasks`, `task:name`.
-        let mut out = String::new();
+        let (mut out, mut lead) = (String::new(), Lead::Nothing);
         for part in word.split_inclusive([':', '#', '/']) {
             let core = part.trim_end_matches([':', '#', '/']);
-            out.push_str(&if keeps(core) { core.to_owned() } else { self.name("word", core) });
+            let stays = keeps(core) && !lead.names(core, "");
+            out.push_str(&if stays { core.to_owned() } else { self.name("word", core) });
+            // A slash joins what is listed, too.
+            lead = if part.ends_with(':') { Lead::of(core) } else { Lead::Nothing };
             out.push_str(part.strip_prefix(core).unwrap_or_default());
         }
         out

@@ -343,6 +343,51 @@ fn no_word_of_the_kernel_is_an_address() {
 }
 
 #[test]
+fn names_of_other_machines_are_hashed_whatever_their_form() {
+    for name in ["node12", "host9", "port4", "card1", "db1", "eth0", "s1", "storage"] {
+        for line in [
+            format!("nfs: server {name} not responding, still trying"),
+            format!("nfs: server {name} OK"),
+            format!("lockd: server {name} not responding, timed out"),
+            format!("nfs: server [{name}] not responding"),
+        ] {
+            let redacted = text(&line);
+            let kept = line.replace(name, "").split_whitespace().count();
+            assert!(!redacted.contains(name), "{redacted}");
+            assert!(redacted.split_whitespace().count() >= kept, "{redacted}");
+        }
+    }
+    for name in ["node12", "host9", "port4", "card1"] {
+        for line in [
+            "peer X: lost",
+            "connection from X",
+            "connect to X failed",
+            "client X",
+            "target X",
+            "user X",
+            "portal X",
+            "server X:/export",
+            "server=X",
+            "host=\"X\"",
+            "server:X",
+            "server: X",
+            "peer (X)",
+        ] {
+            let redacted = text(&line.replace('X', name));
+            assert!(!redacted.contains(name), "{redacted}");
+        }
+    }
+    for line in [
+        "nfs: server not responding",
+        "changed from 5 to 10, from 0x10 to 0x20, to eth0, to CPU1",
+        "scsi host2: node12 card1",
+        "client 0xffff888012345678 to user space",
+    ] {
+        assert_eq!(text(line), line);
+    }
+}
+
+#[test]
 fn a_machine_without_a_name_has_none() {
     let mut names = Names::default();
     names.add_host("(none)");
