@@ -107,8 +107,8 @@ pub(super) fn canonical(kind: &str, address: &str) -> String {
     lower.parse::<std::net::IpAddr>().map_or(lower, |address| address.to_string())
 }
 
-/// `KIND-` and a hash, which no letter or digit touches.
-fn hashes(word: &str) -> Vec<Found> {
+/// Returns each `KIND-` and hash that no letter or digit touches, in order.
+pub(super) fn hashes(word: &str) -> Vec<Found> {
     let inside = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
     let bytes = word.as_bytes();
     let mut found = Vec::new();

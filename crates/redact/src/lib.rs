@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 
 use addresses::kind_of;
 use allowed::{Place, is_allowed, is_one_number, is_registers};
-use embedded::{canonical, find};
+use embedded::{canonical, find, hashes};
 use names::is_plain_thread;
 pub use names::{Names, TaskName};
 use peers::Lead;
@@ -178,7 +178,7 @@ impl Redaction {
         }
         let end = REST_OF_LINE.iter().find_map(|start| Some(line.find(start)? + start.len()));
         let (line, rest) = end.and_then(|end| line.split_at_checked(end)).unwrap_or((line, ""));
-        let line = self.replace(line, names);
+        let line = self.replace(&self.lookalikes(line, names), names);
         let is_end = |c: char| c.is_whitespace() || DELIMITERS.contains(c);
         let place = if is_registers(&line) { Place::Registers } else { Place::Text };
         let (mut out, mut quoted, mut after) = (String::with_capacity(line.len()), false, ' ');
@@ -205,6 +205,18 @@ impl Redaction {
         }
         if !rest.is_empty() {
             out.push_str(REMOVED);
+        }
+        out
+    }
+
+    /// Replaces what looks like a hash already, but is a name: `host-525400123456`.
+    fn lookalikes(&self, line: &str, names: &Names) -> String {
+        let mut out = line.to_owned();
+        for hash in hashes(line).iter().rev() {
+            let name = line.get(hash.start..hash.end).unwrap_or_default();
+            if !names.is_private(name) {
+                out.replace_range(hash.start..hash.end, &self.name("word", name));
+            }
         }
         out
     }

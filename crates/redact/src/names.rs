@@ -56,6 +56,11 @@ impl Names {
         self.programs.contains(name)
     }
 
+    /// Whether this is the name of the host or of a task, which `replace` finds.
+    pub(super) fn is_private(&self, name: &str) -> bool {
+        [&self.hosts, &self.programs, &self.threads].into_iter().any(|names| names.contains(name))
+    }
+
     /// Whether a kernel thread has this name, and no program.
     pub(super) fn is_thread(&self, name: &str) -> bool {
         !self.is_program(name) && (self.threads.contains(name) || is_kernel_thread(name))

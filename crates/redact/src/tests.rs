@@ -296,6 +296,18 @@ fn without_hashes(text: &str) -> String {
 }
 
 #[test]
+fn a_name_that_looks_like_a_hash_is_hashed() {
+    let name = "host-525400998877";
+    for line in [format!("nfs: server {name} not responding"), format!("{name}:/export {name}/24 (x){name}")]
+    {
+        assert!(!text(&line).contains("525400998877"), "{}", text(&line));
+    }
+    let mut names = Names::default();
+    names.add_host(name);
+    assert_eq!(redaction().text(name, &names), redaction().host(name));
+}
+
+#[test]
 fn sentences_keep_no_address_either() {
     let sentence = redaction().places("cannot connect to tcp4/10.99.88.77:443: refused", &[]);
     let ip = redaction().name("ip", "10.99.88.77");
