@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+use crate::embedded::has_address;
+
 /// Words of the kernel's printk formats (`scripts/kernel_words.py`), in lower case.
 static WORDS: LazyLock<HashSet<&str>> =
     LazyLock::new(|| include_str!("words.txt").lines().chain(MORE.iter().copied()).collect());
@@ -258,8 +260,9 @@ pub(super) fn is_device(word: &str) -> bool {
     let slot = word
         .strip_prefix("enp")
         .is_some_and(|rest| rest.split(['s', 'f']).all(|part| !part.is_empty() && digits(part)));
-    word == "lo"
+    let is_device = word == "lo"
         || slot
         || ["sd", "vd", "hd", "xvd"].into_iter().any(disk)
-        || DEVICES.into_iter().any(numbered)
+        || DEVICES.into_iter().any(numbered);
+    is_device && !has_address(&word)
 }

@@ -2,13 +2,15 @@
 //! cannot be guessed.
 //!
 //! A word of the log stays only if it is on the allow list (`allowed.rs`) and no record of the dump says that it is a name
-//! (`names.rs`), and it does not have the form of an address (`addresses.rs`).
+//! (`names.rs`), and neither it nor a part of it has the form of an address (`addresses.rs`, `embedded.rs`).
 
 mod addresses;
 mod allowed;
+mod embedded;
 mod names;
 #[cfg(feature = "owners")]
 mod owners;
+mod peers;
 mod places;
 mod report;
 mod search;
@@ -24,8 +26,10 @@ use sha2::{Digest, Sha256};
 
 use addresses::kind_of;
 use allowed::{Place, is_allowed, is_one_number, is_registers};
+use embedded::{canonical, find, hashes};
 use names::is_plain_thread;
 pub use names::{Names, TaskName};
+use peers::Lead;
 use search::Kind;
 pub use task_names::task_names;
 
@@ -42,7 +46,8 @@ const STACKS: [&str; 5] = ["/IRQ", "/NMI", "/SOFTIRQ", "/TASK", "/#DF"];
 const DELIMITERS: &str = "[](){}<>,;=\"'|";
 /// Kinds of what was replaced.
 const KINDS: [&str; 9] = ["address", "cgroup", "comm", "host", "ip", "mac", "path", "uuid", "word"];
-
+/// The host name of a machine that was given none.
+const NO_HOST: &str = "(none)";
 /// Bytes that a key needs to be a secret.
 const LEAST_KEY: usize = 16;
 
@@ -112,6 +117,11 @@ impl Redaction {
         format!("{kind}-{hex}")
     }
 
+    /// Returns the hash of a host's name. A machine without one has `(none)`, which stays.
+    pub fn host(&self, name: &str) -> String {
+        if name == NO_HOST { name.to_owned() } else { self.name("host", name) }
+    }
+
     /// Redacts the host, names of tasks, and the log. `tasks` are those that the dump has.
     pub fn facts(&self, facts: &mut Facts, tasks: &[TaskName]) {
         let mut names = Names::of_tasks(tasks);
@@ -139,7 +149,7 @@ impl Redaction {
                 crash.title = self.text(&crash.title, &names);
             }
         }
-        facts.host = facts.host.as_ref().map(|host| self.name("host", host));
+        facts.host = facts.host.as_ref().map(|host| self.host(host));
     }
 
     /// Redacts the name of a task: of a program, unless a kernel thread is known to have it.
@@ -168,15 +178,28 @@ impl Redaction {
         }
         let end = REST_OF_LINE.iter().find_map(|start| Some(line.find(start)? + start.len()));
         let (line, rest) = end.and_then(|end| line.split_at_checked(end)).unwrap_or((line, ""));
-        let line = self.replace(line, names);
+        let line = self.replace(&self.lookalikes(line, names), names);
         let is_end = |c: char| c.is_whitespace() || DELIMITERS.contains(c);
         let place = if is_registers(&line) { Place::Registers } else { Place::Text };
         let (mut out, mut quoted, mut after) = (String::with_capacity(line.len()), false, ' ');
+        let (mut lead, mut done) = (Lead::Nothing, 0);
         for part in line.split_inclusive(is_end) {
-            let core = part.trim_end_matches(|c: char| is_end(c) || ".:!".contains(c));
+            done += part.len();
+            let whole = part.trim_end_matches(is_end);
+            let core = whole.trim_end_matches(['.', ':', '!']);
             let place = if quoted || after == '=' { Place::Value } else { place };
-            out.push_str(&self.word(core, place, names));
-            out.push_str(part.strip_prefix(core).unwrap_or_default());
+            let following = line.get(done..).unwrap_or_default();
+            out.push_str(&match self.glued(whole, core, place, names) {
+                Some(redacted) => redacted,
+                None => {
+                    let end = whole.strip_prefix(core).unwrap_or_default();
+                    self.named(core, lead, following, place, names) + end
+                }
+            });
+            out.push_str(part.strip_prefix(whole).unwrap_or_default());
+            if !core.is_empty() {
+                lead = Lead::of(core);
+            }
             after = part.chars().next_back().unwrap_or(' ');
             quoted ^= after == '"';
         }
@@ -184,6 +207,78 @@ impl Redaction {
             out.push_str(REMOVED);
         }
         out
+    }
+
+    /// Replaces what looks like a hash already, but is a name: `host-525400123456`.
+    fn lookalikes(&self, line: &str, names: &Names) -> String {
+        let mut out = line.to_owned();
+        for hash in hashes(line).iter().rev() {
+            let name = line.get(hash.start..hash.end).unwrap_or_default();
+            if !names.is_private(name) {
+                out.replace_range(hash.start..hash.end, &self.name("word", name));
+            }
+        }
+        out
+    }
+
+    /// Redacts a word that has addresses, or hashes that took the place of names: what is around them is judged without them.
+    fn glued(&self, word: &str, core: &str, place: Place, names: &Names) -> Option<String> {
+        let is_whole = kind_of(core).is_some_and(|kind| !["ip", "mac"].contains(&kind));
+        if is_whole || names.known.contains(core) {
+            return None;
+        }
+        self.addresses(word, |rest| {
+            let (before, rest) = rest.split_at(rest.find(|c: char| c == '/' || c.is_alphanumeric())?);
+            let rest_end = rest.trim_end_matches(|c: char| !c.is_alphanumeric());
+            let after = rest.strip_prefix(rest_end).unwrap_or_default();
+            let is_prefix = rest_end.strip_prefix('/').is_some_and(|size| size.parse::<u8>().is_ok());
+            let rest = if is_prefix { rest_end.to_owned() } else { self.word(rest_end, place, names) };
+            Some([before, &rest, after].concat())
+        })
+    }
+
+    /// Replaces the addresses in a word, and what is around them by what `rest` makes of it. Returns None if there are none.
+    fn addresses(&self, word: &str, rest: impl Fn(&str) -> Option<String>) -> Option<String> {
+        let found = find(word);
+        if found.is_empty() {
+            return None;
+        }
+        let rest = |text: &str| rest(text).unwrap_or_else(|| text.to_owned());
+        let mut parts = Vec::new();
+        let mut done = 0;
+        for part in found {
+            parts.push(rest(word.get(done..part.start).unwrap_or_default()));
+            let text = word.get(part.start..part.end).unwrap_or_default();
+            parts.push(
+                part.kind.map_or_else(|| text.to_owned(), |kind| self.name(kind, &canonical(kind, text))),
+            );
+            done = part.end;
+        }
+        parts.push(rest(word.get(done..).unwrap_or_default()));
+        let mut out = String::new();
+        for part in parts {
+            // A hash stays one if it is read again.
+            let touches = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+            if touches(out.chars().next_back()) && touches(part.chars().next()) {
+                out.push('-');
+            }
+            out.push_str(&part);
+        }
+        Some(out)
+    }
+
+    /// Redacts a word; if the one before it says that it names a machine, whatever its form.
+    fn named(&self, word: &str, lead: Lead, following: &str, place: Place, names: &Names) -> String {
+        let name = word.split([':', '/', '#', '%']).next().unwrap_or_default();
+        let said_of = if name == word { following } else { "" };
+        if lead.names(name, said_of) {
+            let rest = word.strip_prefix(name).unwrap_or_default();
+            // What an NFS server exports is a path.
+            let path = rest.trim_start_matches(':');
+            let colons = rest.strip_suffix(path).unwrap_or_default();
+            return self.name("word", name) + colons + &self.word(path, place, names);
+        }
+        self.word(word, place, names)
     }
 
     fn word(&self, word: &str, place: Place, names: &Names) -> String {
@@ -203,10 +298,13 @@ impl Redaction {
             return self.name("word", word);
         }
         // `node:0`, `CPU#1`, `CPUs/tasks`, `task:name`.
-        let mut out = String::new();
+        let (mut out, mut lead) = (String::new(), Lead::Nothing);
         for part in word.split_inclusive([':', '#', '/']) {
             let core = part.trim_end_matches([':', '#', '/']);
-            out.push_str(&if keeps(core) { core.to_owned() } else { self.name("word", core) });
+            let stays = keeps(core) && !lead.names(core, "");
+            out.push_str(&if stays { core.to_owned() } else { self.name("word", core) });
+            // A slash joins what is listed, too.
+            lead = if part.ends_with(':') { Lead::of(core) } else { Lead::Nothing };
             out.push_str(part.strip_prefix(core).unwrap_or_default());
         }
         out

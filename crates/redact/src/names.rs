@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
+use crate::NO_HOST;
 use crate::allowed::{Place, is_allowed, is_device};
+use crate::embedded::has_address;
 use crate::search::{Kind, Search};
 
 /// Names of kernel threads, which the kernel gives, and which say much about a crash.
@@ -54,6 +56,11 @@ impl Names {
         self.programs.contains(name)
     }
 
+    /// Whether this is the name of the host or of a task, which `replace` finds.
+    pub(super) fn is_private(&self, name: &str) -> bool {
+        [&self.hosts, &self.programs, &self.threads].into_iter().any(|names| names.contains(name))
+    }
+
     /// Whether a kernel thread has this name, and no program.
     pub(super) fn is_thread(&self, name: &str) -> bool {
         !self.is_program(name) && (self.threads.contains(name) || is_kernel_thread(name))
@@ -61,6 +68,9 @@ impl Names {
 
     /// Adds a host by its whole name, by the part before the first dot, and by its domain.
     pub(super) fn add_host(&mut self, name: &str) {
+        if name == NO_HOST {
+            return;
+        }
         self.search.take();
         self.hosts.insert(name.to_owned());
         if let Some((short, domain)) = name.split_once('.') {
@@ -113,13 +123,19 @@ impl Names {
         if let Some(modules) = after("Modules linked in:") {
             let end = modules.find("[last unloaded").unwrap_or(modules.len());
             let names = modules.get(..end).unwrap_or(modules).split_whitespace();
-            self.known.extend(names.filter_map(|name| Some(name.split('(').next()?.to_owned())));
+            self.add_modules(names.filter_map(|name| name.split('(').next()));
         }
         // `symbol+0x10/0x20 [module]`.
         let module = after("+0x").and_then(|rest| rest.split_once(" [")?.1.split([' ', ']']).next());
-        self.known.extend(module.map(str::to_owned));
+        self.add_modules(module.into_iter());
         let pairs = [blocked, lockup, killed, invoked, chosen].map(|pair| pair.map(|(name, _)| name));
         pairs.into_iter().chain([header, listed, fault]).for_each(|name| self.add(name));
+    }
+
+    /// Adds names of modules that a line has: they are identifiers of C.
+    fn add_modules<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        let is_name = |name: &&str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        self.known.extend(names.filter(is_name).map(str::to_owned));
     }
 
     /// Adds the name of a task that a line has: of a program, unless the dump has a kernel thread of this name, or the kernel gives
@@ -155,5 +171,6 @@ pub(super) fn is_plain_thread(name: &str) -> bool {
     let rest = NUMBERED_THREADS.iter().find_map(|start| name.strip_prefix(start));
     THREADS.contains(&name)
         || is_kernel_thread(name)
+            && !has_address(name)
             && rest.is_some_and(|rest| is_device(rest) || rest.split(['-', '+', ':', '/', '>']).all(plain))
 }

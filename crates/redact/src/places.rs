@@ -15,7 +15,8 @@ impl Redaction {
         for part in text.split_inclusive(is_end) {
             let word = part.trim_end_matches(|c: char| is_end(c) || ".:".contains(c));
             let kind = if word.contains("://") { Some("path") } else { kind_of(word) };
-            out.push_str(&kind.map_or_else(|| word.to_owned(), |kind| self.name(kind, word)));
+            let inside = || self.addresses(word, |_| None).unwrap_or_else(|| word.to_owned());
+            out.push_str(&kind.map_or_else(inside, |kind| self.name(kind, word)));
             out.push_str(part.strip_prefix(word).unwrap_or_default());
         }
         out

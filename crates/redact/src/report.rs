@@ -120,7 +120,7 @@ impl Within<'_> {
             command_line,
             taints: _,
         } = system;
-        *hostname = hostname.as_ref().map(|host| self.redaction.name("host", host));
+        *hostname = hostname.as_ref().map(|host| self.redaction.host(host));
         *command_line = command_line.as_ref().map(|_| REMOVED.to_owned());
     }
 
