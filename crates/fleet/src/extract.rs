@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::PoisonError;
 use std::thread;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::manifest::{Row, record};
 use crate::one::{Stage, UNWRITTEN, is_facts};
 use crate::place::{IS_DAMAGED, others_stay};
 use crate::python::{PythonArguments, is_own};
+use crate::turns::Turns;
 
 /// Bytes of what the process of one dump prints.
 const MAX_OUTPUT: u64 = 1 << 20;
@@ -86,6 +88,7 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
         if arguments.split { vec![&arguments.dumps] } else { arguments.dumps.chunks(1).collect() };
     let jobs =
         arguments.jobs.map_or_else(|| thread::available_parallelism().map_or(1, Into::into), usize::from);
+    let turns = Turns::default();
     let rows = map_numbers(
         "extract",
         jobs,
@@ -93,7 +96,7 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
         || (),
         |(), number| {
             let dump = dumps.get(number as usize)?;
-            let row = extract(&program, dump, arguments);
+            let row = extract(&program, dump, &turns, arguments);
             Some(record(&arguments.to, dump, &row, redaction.as_ref()).map(|()| row))
         },
     );
@@ -150,16 +153,27 @@ fn summary(rows: &[Row], failed: usize, to: &Path) -> String {
 }
 
 /// Extracts one dump, stage by stage.
-fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Row {
+fn extract(program: &Path, dump: &[PathBuf], turns: &Turns, arguments: &ExtractArguments) -> Row {
     let path = dump.first().map_or(Path::new(""), PathBuf::as_path);
-    let stage = |stage, defer| in_process(program, dump, stage, defer, arguments);
+    let stage = |stage, mode| in_process(program, dump, stage, mode, arguments);
     let failed = |why| Row::new(path, Some(why));
     let mut stages = Stage::value_variants().iter().copied().filter(|stage| arguments.needs(*stage));
     let before = states(dump);
     // The first also finds whether this is a recording. Only the others find most damage.
     let first = stages.next().unwrap_or(Stage::Facts);
-    let defer = stages.clone().next().is_some() && !is_facts(path);
-    let mut row = Row { refused: false, ..stage(first, defer).unwrap_or_else(failed) };
+    let may_defer = stages.clone().next().is_some() && !is_facts(path);
+    let mode = if may_defer { Mode::Defer } else { Mode::Plain };
+    let begin = || Row { refused: false, ..stage(first, mode).unwrap_or_else(failed) };
+    let mut row = begin();
+    // Only the dump itself says which crash it is of. Another that wrote tables of it meanwhile may have replaced these.
+    let turn = turns.of(row.crash_id.as_deref().unwrap_or_default());
+    let mut is_taken = None;
+    if row.crash_id.is_some() {
+        let taken = is_taken.insert(turn.lock().unwrap_or_else(PoisonError::into_inner));
+        if std::mem::replace(&mut **taken, true) {
+            row = begin();
+        }
+    }
     if row.error.is_some() || row.run_id.is_some() {
         arguments.keep_wanted(&mut row);
         return row;
@@ -169,7 +183,7 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
             row.lacks(part.tables(), "facts have no pages: this table needs the dump");
             continue;
         }
-        let more = stage(part, false);
+        let more = stage(part, Mode::Plain);
         let has_died = more.is_err();
         let more = more.unwrap_or_else(failed);
         row.damaged |= more.damaged;
@@ -196,7 +210,9 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
         if row.damaged {
             row.lacks(first.tables(), IS_DAMAGED);
         } else {
-            let made = stage(first, false).unwrap_or_else(failed);
+            // The tables are of this dump, then.
+            let mode = if row.tables.is_empty() { Mode::Plain } else { Mode::Take };
+            let made = stage(first, mode).unwrap_or_else(failed);
             row.error = made.error;
             row.tables.extend(made.tables);
             row.missing.extend(made.missing);
@@ -285,12 +301,23 @@ fn table_name(name: &str) -> Result<String, String> {
     })
 }
 
+/// What a stage does where tables of an equal dump of the crash are.
+#[derive(Debug, Clone, Copy)]
+enum Mode {
+    /// Replaces them if this dump comes first in the order of dumps.
+    Plain,
+    /// Leaves them for now.
+    Defer,
+    /// Replaces them.
+    Take,
+}
+
 /// Runs a stage in another process.
 fn in_process(
     program: &Path,
     dump: &[PathBuf],
     stage: Stage,
-    defer: bool,
+    mode: Mode,
     arguments: &ExtractArguments,
 ) -> Result<Row, String> {
     let mut command = Command::new(program);
@@ -300,9 +327,12 @@ fn in_process(
     if let Some(stage) = stage.to_possible_value() {
         command.args(["--stage", stage.get_name()]);
     }
-    if defer {
-        command.arg("--defer");
+    match mode {
+        Mode::Plain => None,
+        Mode::Defer => Some("--defer"),
+        Mode::Take => Some("--take"),
     }
+    .map(|option| command.arg(option));
     if let Some(key) = &arguments.redact {
         command.arg("--redact").arg(key);
     }

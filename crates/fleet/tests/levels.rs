@@ -1,0 +1,67 @@
+//! Dumps of one crash that have more or less of it: all tables are of one of them, in whichever order or at once they are extracted.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use common::{OOPS, files, machine, rows, succeeds};
+use pagehaul_synth::Era;
+
+/// All files of tables but the manifest.
+fn tables(directory: &Path, to: &str) -> BTreeMap<String, Vec<u8>> {
+    let found = files(&directory.join(to)).into_iter().filter(|(name, _)| !name.contains("/manifest/"));
+    found.map(|(name, bytes)| (name.split_once(to).unwrap().1.to_owned(), bytes)).collect()
+}
+
+/// Extracts two dumps in all orders, and at the same time. The tables have to be those of `best`, and the manifest says why.
+fn only_one_counts(directory: &Path, best: &str, other: &str, why: &str) {
+    succeeds(directory, &["extract", best, "--to", "alone"]);
+    let alone = tables(directory, "alone");
+    assert!(alone.len() >= 8, "{:?}", alone.keys());
+    for (name, order) in [("first", [best, other]), ("last", [other, best])] {
+        order.iter().for_each(|dump| drop(succeeds(directory, &["extract", dump, "--to", name])));
+        assert!(tables(directory, name) == alone, "{best} {name}");
+    }
+    let manifest = rows(&directory.join("first"), "manifest");
+    let left: Vec<_> = manifest.iter().filter(|row| row.contains(why)).collect();
+    assert!(left.len() == 1 && left[0].contains(&format!("{other}\"")), "{manifest:#?}");
+    for round in 0..8 {
+        let to = format!("both-{round}");
+        let [one, two] = if round % 2 == 0 { [best, other] } else { [other, best] };
+        // Each twice: dumps of a crash wait for each other, and those of others do not.
+        succeeds(directory, &["extract", one, two, one, two, "-j", "3", "--to", &to]);
+        assert!(tables(directory, &to) == alone, "{best} {to}");
+        succeeds(directory, &["extract", other, "--to", &to]);
+        assert!(tables(directory, &to) == alone, "{best} {to}");
+    }
+}
+
+#[test]
+fn the_dump_of_the_lower_level_has_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = machine(Era::V6_12, "billing", &OOPS).build();
+    for level in [0, 31] {
+        fs::write(directory.path().join(format!("level-{level}")), image.kdump().level(level).bytes())
+            .unwrap();
+    }
+    only_one_counts(directory.path(), "level-0", "level-31", "stay: it has more");
+    // After compact, too.
+    let directory = directory.path();
+    machine(Era::V6_1, "other", &OOPS).build().elf().write(&directory.join("other")).unwrap();
+    succeeds(directory, &["extract", "level-0", "other", "--to", "tables"]);
+    succeeds(directory, &["compact", "tables"]);
+    let before = tables(directory, "tables");
+    succeeds(directory, &["extract", "level-31", "--to", "tables"]);
+    assert!(tables(directory, "tables") == before);
+}
+
+#[test]
+fn of_equal_dumps_the_larger_one_counts() {
+    let directory = tempfile::tempdir().unwrap();
+    let bytes = machine(Era::V6_12, "billing", &OOPS).build().kdump().level(31).bytes();
+    fs::write(directory.path().join("large"), [&bytes[..], &[0; 4096]].concat()).unwrap();
+    fs::write(directory.path().join("small"), bytes).unwrap();
+    only_one_counts(directory.path(), "large", "small", "stay: it has as much");
+}
