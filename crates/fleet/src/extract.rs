@@ -204,7 +204,7 @@ fn extract(program: &Path, dump: &[PathBuf], turns: &Turns, arguments: &ExtractA
             }
         }
         row.tables.extend(more.tables);
-        row.missing.extend(more.missing);
+        row.add_missing(more.missing);
     }
     if std::mem::take(&mut row.deferred) && row.error.is_none() {
         if row.damaged {
@@ -215,7 +215,7 @@ fn extract(program: &Path, dump: &[PathBuf], turns: &Turns, arguments: &ExtractA
             let made = stage(first, mode).unwrap_or_else(failed);
             row.error = made.error;
             row.tables.extend(made.tables);
-            row.missing.extend(made.missing);
+            row.add_missing(made.missing);
         }
     }
     if row.missing.iter().any(|missing| others_stay(&missing.reason)) {
@@ -231,6 +231,8 @@ fn extract(program: &Path, dump: &[PathBuf], turns: &Turns, arguments: &ExtractA
             );
         }
     }
+    // Without it, the dump passes for one of another crash.
+    row.lost.extend(row.missing.iter().filter(|why| why.what == "crash_id").map(|why| why.reason.clone()));
     row.damaged = false;
     arguments.python.extract(program, dump, &arguments.to, arguments.time_limit, &mut row);
     // Each stage opens it anew, and they would be of different dumps.

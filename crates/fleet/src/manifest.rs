@@ -88,6 +88,14 @@ impl Row {
     }
 }
 
+impl Row {
+    /// Adds what a stage lacks. Each says what is wrong with the whole dump.
+    pub(crate) fn add_missing(&mut self, mut missing: Vec<Missing>) {
+        missing.retain(|missing| !self.missing.contains(missing));
+        self.missing.append(&mut missing);
+    }
+}
+
 fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
 }

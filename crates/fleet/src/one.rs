@@ -184,6 +184,7 @@ impl<'a> Extraction<'a> {
         row.time = facts.crash_time;
         row.complete = self.file.complete;
         row.host.clone_from(&facts.host);
+        row.missing.extend(facts.damaged_id().cloned());
         if let (Some(redaction), Some(host)) = (self.redaction, &mut row.host) {
             *host = redaction.name("host", host);
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use common::{OOPS, files, machine, rows, succeeds};
+use common::{OOPS, files, fleet, machine, rows, succeeds};
 use pagehaul_synth::Era;
 
 /// All files of tables but the manifest.
@@ -64,4 +64,24 @@ fn of_equal_dumps_the_larger_one_counts() {
     fs::write(directory.path().join("large"), [&bytes[..], &[0; 4096]].concat()).unwrap();
     fs::write(directory.path().join("small"), bytes).unwrap();
     only_one_counts(directory.path(), "large", "small", "stay: it has as much");
+}
+
+#[test]
+fn a_dump_whose_vmcoreinfo_is_damaged_is_no_whole_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let mut bytes = machine(Era::V6_12, "billing", &OOPS).build().kdump().level(31).bytes();
+    let at = bytes.windows(10).position(|text| text == b"OSRELEASE=").unwrap();
+    bytes[at + 11] ^= 0x80;
+    fs::write(directory.join("dump"), bytes).unwrap();
+    let damaged = "VMCOREINFO is damaged: the crash ID is not that of other dumps";
+    // Again, and for tables that tell nothing of the crash.
+    for more in [&[][..], &[], &["--only", "tasks"]] {
+        let output = fleet(directory, &[&["extract", "dump", "--to", "tables"], more].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(3) && said.contains(damaged), "{:?}: {said}", output.status);
+        let manifest = rows(&directory.join("tables"), "manifest").concat();
+        assert_eq!(manifest.matches(damaged).count(), 1, "{manifest}");
+    }
+    assert_eq!(rows(&directory.join("tables"), "dumps").len(), 1);
 }
