@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use pagehaul_facts::{Facts, SCHEMA_VERSION};
 use rustix::fs::Access;
 use tempfile::NamedTempFile;
@@ -292,6 +292,22 @@ pub(crate) fn check_writable(directory: &Path) -> anyhow::Result<()> {
             directory.display()
         )
     })
+}
+
+/// Fails if an output is below the directory of the tables, which are read.
+///
+/// # Errors
+/// Fails if it is.
+pub(crate) fn check_outside(output: &Path, tables: &Path) -> anyhow::Result<()> {
+    // The nearest directory that is there: others are made.
+    let above = output.ancestors().skip(1);
+    let mut above = above.map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
+    // The output itself may be a link to a table.
+    let places = [above.find_map(|path| path.canonicalize().ok()), output.canonicalize().ok()];
+    let Ok(tables) = tables.canonicalize() else { return Ok(()) };
+    let is_below = places.into_iter().flatten().any(|place| place.starts_with(&tables));
+    ensure!(!is_below, "{} is below the directory of the tables, which are read", output.display());
+    Ok(())
 }
 
 /// Writes a file. Readers see all of it or nothing, and another run that writes it at the same time does no harm.

@@ -361,3 +361,21 @@ fn synthetic_tables_are_measured() {
     assert_eq!(report(directory.path(), &[])["crashes"], 20);
     assert_eq!(fleet(directory.path(), &["bench", "tables"]).status.code(), Some(1));
 }
+
+#[test]
+fn a_page_replaces_no_table() {
+    let directory = tables();
+    let directory = directory.path();
+    let before = files(&directory.join("tables"));
+    let table = before.keys().find(|name| name.contains("/dumps/")).unwrap();
+    std::os::unix::fs::symlink(table, directory.join("link.html")).unwrap();
+    for page in [table.as_str(), "tables/page.html", "link.html"] {
+        let output = fleet(directory, &["report", "tables", "--html", page, "--force"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.code() == Some(1) && said.contains("below the directory of the tables"),
+            "{page}: {said}"
+        );
+        assert!(files(&directory.join("tables")) == before, "{page}");
+    }
+}

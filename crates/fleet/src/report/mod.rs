@@ -27,6 +27,8 @@ use clap::{ArgGroup, Args};
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 use pagehaul_present::printable_json;
 
+use crate::place::check_outside;
+
 use bugs::Bugs;
 use exposure::{Exposure, Hosts};
 use gather::Fleet;
@@ -89,7 +91,8 @@ pub(crate) struct ReportArguments {
     /// Print JSON, with all signatures
     #[arg(long)]
     json: bool,
-    /// Write a web page, which needs no network and only you can read. It lists the crashes of each signature with their dumps
+    /// Write a web page, which needs no network and only you can read. It lists the crashes of each signature with their dumps. FILE is not
+    /// below the directory of the tables
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
     /// Replace FILE of --html if it exists
@@ -136,6 +139,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         sources: &sources,
     };
     if let Some(path) = &arguments.html {
+        check_outside(path, &arguments.directory)?;
         NewFile::check(path, page)?;
     }
     let bugs = arguments.bugs.as_deref().map(Bugs::open).transpose()?.unwrap_or_default();
