@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use pagehaul_physmem::file::shown;
 use pagehaul_pool::map_numbers;
 use pagehaul_present::time::parse_duration;
 use pagehaul_redact::Redaction;
@@ -18,7 +19,7 @@ use pagehaul_run::{ChildOutput, output_within};
 
 use crate::compact;
 use crate::lock::Lock;
-use crate::manifest::{Row, record};
+use crate::manifest::{Row, record, text};
 use crate::one::{Stage, UNWRITTEN, is_facts};
 use crate::place::{IS_DAMAGED, others_stay};
 use crate::python::{PythonArguments, is_own};
@@ -106,13 +107,13 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
     let failed = rows.iter().filter(|row| row.error.is_some()).count();
     for row in &rows {
         if let Some(error) = &row.error {
-            let path = row.path.display().to_string();
             // Some errors begin with the path.
-            let error = error.strip_prefix(&format!("{path}: ")).unwrap_or(error);
+            let error = error.strip_prefix(&format!("{}: ", row.path.display())).unwrap_or(error);
+            let path = text(&row.path);
             crate::tell(&format!("pagehaul-fleet: {path}: {error}"));
         } else {
             for why in &row.lost {
-                crate::tell(&format!("pagehaul-fleet: {}: {why}", row.path.display()));
+                crate::tell(&format!("pagehaul-fleet: {}: {why}", text(&row.path)));
             }
         }
     }
@@ -163,7 +164,8 @@ fn extract(program: &Path, dump: &[PathBuf], turns: &Turns, arguments: &ExtractA
     let first = stages.next().unwrap_or(Stage::Facts);
     let may_defer = stages.clone().next().is_some() && !is_facts(path);
     let mode = if may_defer { Mode::Defer } else { Mode::Plain };
-    let begin = || Row { refused: false, ..stage(first, mode).unwrap_or_else(failed) };
+    // The process says the path in UTF-8.
+    let begin = || Row { refused: false, path: shown(path), ..stage(first, mode).unwrap_or_else(failed) };
     let mut row = begin();
     // Only the dump itself says which crash it is of. Another that wrote tables of it meanwhile may have replaced these.
     let turn = turns.of(row.crash_id.as_deref().unwrap_or_default());

@@ -1,5 +1,6 @@
 //! The manifest: a table with a row for each dump, whatever was made of it.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -20,8 +21,8 @@ pub(crate) const EXTRACTOR: &str = concat!("pagehaul-fleet ", env!("CARGO_PKG_VE
 /// What was made of a dump.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Row {
-    /// The dump, as it was named; the first part of a split set. In JSON, what is not UTF-8 is replaced.
-    #[serde(serialize_with = "lossy")]
+    /// The dump, as it was named; the first part of a split set. In JSON, bytes that are not UTF-8 are escapes.
+    #[serde(serialize_with = "escaped")]
     pub(crate) path: PathBuf,
     /// Why there are no tables, or not all: some could not be written, or a server kept them back; null otherwise.
     pub(crate) error: Option<String>,
@@ -96,8 +97,21 @@ impl Row {
     }
 }
 
-fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&path.to_string_lossy())
+fn escaped<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&text(path))
+}
+
+/// Returns a path as text. Bytes that are not UTF-8 become escapes such as `\xff`, so that names that differ in them differ.
+pub(crate) fn text(path: &Path) -> String {
+    let mut text = String::new();
+    for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
+        text += chunk.valid();
+        for byte in chunk.invalid() {
+            // Writing to a string does not fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
 }
 
 /// Writes the row of a dump, the file or the parts of a split set. The file has a name made of the dump's path: the next try replaces it.
@@ -110,13 +124,13 @@ pub(crate) fn record(
     row: &Row,
     redaction: Option<&Redaction>,
 ) -> anyhow::Result<()> {
-    let mut places: Vec<String> = dump.iter().map(|path| place(path)).collect();
+    let mut places: Vec<String> = dump.iter().map(|path| text(&place(path))).collect();
     let mut row = row.clone();
     if let Some(redaction) = redaction {
         let names = spellings(to, dump, &places);
-        let text = |text: &str| redaction.places(text, &names);
-        row.error = row.error.map(|error| text(&error));
-        row.missing.iter_mut().for_each(|missing| missing.reason = text(&missing.reason));
+        let hide = |text: &str| redaction.places(text, &names);
+        row.error = row.error.map(|error| hide(&error));
+        row.missing.iter_mut().for_each(|missing| missing.reason = hide(&missing.reason));
         places.iter_mut().for_each(|place| *place = redaction.name("path", place));
     }
     let table = table(&places, &row, SystemTime::now());
@@ -127,22 +141,23 @@ pub(crate) fn record(
 }
 
 /// The URL or the absolute path of a file.
-fn place(path: &Path) -> String {
-    let path = match is_url(path) {
+fn place(path: &Path) -> PathBuf {
+    match is_url(path) {
         true => shown(path),
         false => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
-    };
-    path.to_string_lossy().into_owned()
+    }
 }
 
 /// How sentences call the files: as they were named, whole, or by the server.
 fn spellings(to: &Path, dump: &[PathBuf], places: &[String]) -> Vec<String> {
-    let named = dump.iter().map(|path| shown(path).to_string_lossy().into_owned());
+    // Sentences of the system have bytes that are not UTF-8 replaced.
+    let named = dump.iter().flat_map(|path| [shown(path), place(path)]);
+    let named = named.flat_map(|path| [text(&path), path.to_string_lossy().into_owned()]);
     let servers = places.iter().filter_map(|place| {
         let server = place.split_once("://")?.1.split('/').next()?;
         Some(server.rsplit_once(':').map_or(server, |(name, _)| name).to_owned())
     });
-    let to = [to.display().to_string(), place(to)];
+    let to = [to.display().to_string(), place(to).display().to_string()];
     let mut names: Vec<String> = named.chain(places.iter().cloned()).chain(servers).chain(to).collect();
     // Longer ones first: one may hold another.
     names.sort_by_key(|name| std::cmp::Reverse(name.len()));

@@ -3,8 +3,11 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::Command;
 
 use common::{OOPS, files, fleet, machine, rows, succeeds};
 use pagehaul_synth::Era;
@@ -84,4 +87,21 @@ fn a_dump_whose_vmcoreinfo_is_damaged_is_no_whole_one() {
         assert_eq!(manifest.matches(damaged).count(), 1, "{manifest}");
     }
     assert_eq!(rows(&directory.join("tables"), "dumps").len(), 1);
+}
+
+#[test]
+fn names_that_differ_in_bytes_that_are_no_text_have_a_row_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let names = [b"dump-\xff", b"dump-\xfe"].map(|name| OsStr::from_bytes(name));
+    names.iter().for_each(|name| fs::write(directory.join(name), "no dump").unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pagehaul-fleet"));
+    command.current_dir(directory).args(["extract", "--json", "--to", "tables"]).args(names);
+    let output = command.output().unwrap();
+    let manifest = rows(&directory.join("tables"), "manifest").concat();
+    for name in ["dump-\\xff", "dump-\\xfe"] {
+        assert!(manifest.contains(&format!("{name}\"")), "{manifest}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(&format!("{name}: neither")), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains(&name.replace('\\', "\\\\")), "{output:?}");
+    }
 }
