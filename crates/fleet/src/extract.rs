@@ -13,6 +13,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use pagehaul_physmem::file::shown;
 use pagehaul_pool::map_numbers;
+use pagehaul_present::sentence;
 use pagehaul_present::time::parse_duration;
 use pagehaul_redact::Redaction;
 use pagehaul_run::{ChildOutput, output_within};
@@ -97,13 +98,16 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
         || (),
         |(), number| {
             let dump = dumps.get(number as usize)?;
-            let row = extract(&program, dump, &turns, arguments);
-            Some(record(&arguments.to, dump, &row, redaction.as_ref()).map(|()| row))
+            let mut row = extract(&program, dump, &turns, arguments);
+            if let Err(why) = record(&arguments.to, dump, &row, redaction.as_ref()) {
+                row.error.get_or_insert_with(|| sentence(why.chain()));
+            }
+            Some(row)
         },
     );
-    let rows = rows.into_iter().collect::<anyhow::Result<Vec<Row>>>()?;
     drop(lock);
-    compact::again(&arguments.to)?;
+    // A full disk must not hide what was done.
+    let merged = compact::again(&arguments.to);
     let failed = rows.iter().filter(|row| row.error.is_some()).count();
     for row in &rows {
         if let Some(error) = &row.error {
@@ -119,6 +123,7 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
     }
     arguments.tell_missing(&rows);
     crate::say(&if arguments.json { lines(&rows)? } else { summary(&rows, failed, &arguments.to) })?;
+    merged?;
     Ok(match failed {
         0 if rows.iter().all(|row| row.lost.is_empty()) => ExitCode::SUCCESS,
         0 => ExitCode::from(3),
@@ -137,7 +142,15 @@ fn summary(rows: &[Row], failed: usize, to: &Path) -> String {
     let mut crashes: Vec<_> = rows.iter().filter_map(|row| row.crash_id.as_ref()).collect();
     crashes.sort_unstable();
     crashes.dedup();
-    let lines: usize = rows.iter().flat_map(|row| &row.tables).map(|(_, rows)| rows).sum();
+    // Dumps of a crash share its tables.
+    let mut tables: BTreeMap<_, usize> = BTreeMap::new();
+    for row in rows {
+        for (name, count) in &row.tables {
+            let known = tables.entry((&row.crash_id, &row.run_id, name)).or_default();
+            *known = (*known).max(*count);
+        }
+    }
+    let lines: usize = tables.values().sum();
     let stay = |row: &&Row| row.missing.iter().any(|missing| others_stay(&missing.reason));
     let stay = match rows.iter().filter(stay).count() {
         0 => String::new(),

@@ -105,3 +105,35 @@ fn names_that_differ_in_bytes_that_are_no_text_have_a_row_each() {
         assert!(String::from_utf8_lossy(&output.stdout).contains(&name.replace('\\', "\\\\")), "{output:?}");
     }
 }
+
+#[test]
+fn rows_count_once_and_failed_writes_are_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(
+        directory.join("dump"),
+        machine(Era::V6_12, "billing", &OOPS).build().kdump().level(31).bytes(),
+    )
+    .unwrap();
+    let said = succeeds(directory, &["extract", "dump", "dump", "--to", "tables"]);
+    let tables = fs::read_dir(directory.join("tables")).unwrap();
+    let names = tables.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let all: usize = names
+        .filter(|name| name != "manifest")
+        .map(|name| rows(&directory.join("tables"), &name).len())
+        .sum();
+    assert!(said.contains(&format!(" {all} rows in tables")), "{all}: {said}");
+    // As on a full disk.
+    fs::remove_dir_all(directory.join("tables/manifest/v=1")).unwrap();
+    fs::write(directory.join("tables/manifest/v=1"), "").unwrap();
+    let output = fleet(directory, &["extract", "dump", "--to", "tables"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.code() == Some(1) && said.contains("0 dumps of 1 crashes") && said.contains("1 failed"),
+        "{said}"
+    );
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("dump: cannot write tables/manifest"),
+        "{output:?}"
+    );
+}
