@@ -17,7 +17,7 @@ use pagehaul_vmalloc::{AreaKind, Usage};
 use crate::one::from_facts;
 use crate::place::{check_outside, put};
 use crate::report::bugs::Bugs;
-use crate::report::gather::{Crash, Fleet, gather};
+use crate::report::gather::{Crash, Fleet, gather, plausible};
 use crate::report::identity;
 use crate::report::summary::Report;
 
@@ -147,7 +147,7 @@ fn crash(facts: Facts) -> Crash {
         id: facts.id.crash_id,
         release: facts.release,
         host: facts.host,
-        time: facts.crash_time.and_then(|time| i64::try_from(time).ok()),
+        time: facts.crash_time.and_then(|time| plausible(i64::try_from(time).ok()?)),
         ..Crash::default()
     };
     if let Some(found) = facts.crash {

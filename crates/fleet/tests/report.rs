@@ -379,3 +379,39 @@ fn a_page_replaces_no_table() {
         assert!(files(&directory.join("tables")) == before, "{page}");
     }
 }
+
+#[test]
+fn text_of_facts_does_not_steer_what_shows_the_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let host = "web\u{1b}[2J\u{7}\u{202e}1";
+    fs::write(directory.join("1.json"), facts(1, "6.12", host, NOVEMBER, "tcp_ack")).unwrap();
+    fs::write(directory.join("2.json"), facts(2, "6.12", host, NOVEMBER, "tcp_ack")).unwrap();
+    succeeds(directory, &["extract", "1.json", "2.json", "--to", "tables"]);
+    succeeds(directory, &["report", "tables", "--html", "page.html"]);
+    let page = fs::read_to_string(directory.join("page.html")).unwrap();
+    assert!(
+        page.contains("web\\u{1b}[2J\\u{7}\\u{202e}1") && !page.contains(['\u{1b}', '\u{7}', '\u{202e}']),
+        "{page}"
+    );
+}
+
+#[test]
+fn a_time_to_come_is_not_that_of_the_last_crash() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("1.json"), facts(1, "6.12", "web1", NOVEMBER, "tcp_ack")).unwrap();
+    for (number, time) in [(2, 253_402_300_800), (3, 4_102_444_800)] {
+        fs::write(directory.join(format!("{number}.json")), facts(number, "6.12", "web1", time, "tcp_ack"))
+            .unwrap();
+    }
+    let files = ["1.json", "2.json", "3.json"];
+    succeeds(directory, &[&["extract", "--to", "tables"], &files[..]].concat());
+    let all = report(directory, &[]);
+    assert_eq!((&all["signatures"][0]["last_seen"], &all["crashes"]), (&NOVEMBER.into(), &3.into()), "{all}");
+    for arguments in [&["metrics", "--tables", "tables"][..], &[&["metrics"], &files[..]].concat()] {
+        let text = succeeds(directory, arguments);
+        assert!(text.contains(&format!("pagehaul_last_crash_timestamp_seconds {NOVEMBER}\n")), "{text}");
+        assert!(!text.contains("253402300800") && !text.contains("4102444800"), "{text}");
+    }
+}

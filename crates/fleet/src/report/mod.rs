@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use clap::{ArgGroup, Args};
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
-use pagehaul_present::printable_json;
+use pagehaul_present::{printable_json, printable_lines};
 
 use crate::place::check_outside;
 
@@ -202,7 +202,9 @@ pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
 fn print(report: &Report, arguments: &ReportArguments, page: CreateOptions<'_>) -> anyhow::Result<()> {
     if let Some(path) = &arguments.html {
         let mut file = NewFile::create(path, page)?;
-        let written = (&**file.file()).write_all(html::page(report, arguments.top).as_bytes());
+        // Text of dumps and facts must not reorder or hide what is around it.
+        let page = html::page(report, arguments.top);
+        let written = (&**file.file()).write_all(printable_lines(&page).as_bytes());
         written.with_context(|| format!("cannot write {}", path.display()))?;
         return Ok(file.commit()?);
     }
