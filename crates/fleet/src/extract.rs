@@ -20,7 +20,7 @@ use pagehaul_run::{ChildOutput, output_within};
 
 use crate::compact;
 use crate::lock::Lock;
-use crate::manifest::{Row, record, text};
+use crate::manifest::{Row, is_clear, record, text};
 use crate::one::{Stage, UNWRITTEN, is_facts};
 use crate::place::{IS_DAMAGED, others_stay};
 use crate::python::{PythonArguments, is_own};
@@ -86,6 +86,12 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
     let redaction = arguments.redact.as_deref().map(Redaction::from_file).transpose()?;
     // Shared: `compact` waits until no dump is extracted.
     let lock = Lock::shared(&arguments.to)?;
+    if redaction.is_some() && is_clear(&arguments.to) {
+        crate::tell(&format!(
+            "pagehaul-fleet: {} has tables that were made without --redact: their rows stay in the clear; redact into another directory",
+            arguments.to.display()
+        ));
+    }
     let dumps: Vec<&[PathBuf]> =
         if arguments.split { vec![&arguments.dumps] } else { arguments.dumps.chunks(1).collect() };
     let jobs =

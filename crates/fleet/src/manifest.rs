@@ -11,10 +11,13 @@ use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 use crate::place::put;
+use crate::read::{TableFile, files};
 use crate::table::{Key, Table, Values};
 
 /// Name of the table.
 pub(crate) const MANIFEST: &str = "manifest";
+/// Files of the manifest that tell whether it is redacted.
+const SAMPLE: usize = 32;
 /// This program, in the tables.
 pub(crate) const EXTRACTOR: &str = concat!("pagehaul-fleet ", env!("CARGO_PKG_VERSION"));
 
@@ -164,6 +167,18 @@ fn spellings(to: &Path, dump: &[PathBuf], places: &[String]) -> Vec<String> {
     names
 }
 
+/// Whether tables were made without redaction, by the paths in some files of the manifest: thousands are not read.
+pub(crate) fn is_clear(to: &Path) -> bool {
+    let files = files(to, MANIFEST).unwrap_or_default();
+    files.iter().rev().take(SAMPLE).any(|path| {
+        let Ok(file) = TableFile::open(path) else { return false };
+        (0..file.groups()).filter_map(|group| file.read(group, ["path"]).ok()).any(|[paths]| {
+            let mut paths = (0..paths.len()).filter_map(|row| paths.text_at(row));
+            paths.any(|path| !path.starts_with("path-"))
+        })
+    })
+}
+
 /// Identifies the files, not what is in them.
 fn dump_id(places: &[String]) -> String {
     let hash = Sha256::digest(places.first().map_or("", String::as_str));
@@ -203,7 +218,6 @@ fn table(places: &[String], row: &Row, now: SystemTime) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::TableFile;
 
     #[test]
     fn redacted_rows_hold_no_path_server_or_directory() {

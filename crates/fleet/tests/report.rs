@@ -415,3 +415,25 @@ fn a_time_to_come_is_not_that_of_the_last_crash() {
         assert!(!text.contains("253402300800") && !text.contains("4102444800"), "{text}");
     }
 }
+
+#[test]
+fn redacted_rows_beside_clear_ones_are_warned_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("key"), "0123456789abcdef").unwrap();
+    for number in [1, 2] {
+        let facts = facts(number, "6.12", "web1", NOVEMBER, "tcp_ack");
+        fs::write(directory.join(format!("{number}.json")), facts).unwrap();
+    }
+    let warns = |arguments: &[&str]| {
+        let output = fleet(directory, &[&["extract"], arguments].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).contains("made without --redact")
+    };
+    assert!(!warns(&["1.json", "--to", "hashed", "--redact", "key"]));
+    assert!(!warns(&["2.json", "--to", "hashed", "--redact", "key"]));
+    assert!(!warns(&["1.json", "--to", "clear"]));
+    assert!(warns(&["2.json", "--to", "clear", "--redact", "key"]));
+    succeeds(directory, &["compact", "clear"]);
+    assert!(warns(&["2.json", "--to", "clear", "--redact", "key"]));
+}
