@@ -101,7 +101,10 @@ fn names_that_differ_in_bytes_that_are_no_text_have_a_row_each() {
     let manifest = rows(&directory.join("tables"), "manifest").concat();
     for name in ["dump-\\xff", "dump-\\xfe"] {
         assert!(manifest.contains(&format!("{name}\"")), "{manifest}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(&format!("{name}: at offset")), "{output:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains(&format!("{name}: at offset")),
+            "{output:?}"
+        );
         assert!(String::from_utf8_lossy(&output.stdout).contains(&name.replace('\\', "\\\\")), "{output:?}");
     }
 }
