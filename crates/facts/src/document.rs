@@ -5,6 +5,7 @@ use pagehaul_kernel::{AddressSpace, Caller, KernelLog, VmcoreInfo};
 use pagehaul_physmem::{PAGE_SHIFT, PhysMemory};
 use serde::{Deserialize, Serialize};
 
+use crate::identity::is_damaged;
 use crate::{Crash, CrashId, crash_id, lines_of};
 
 /// Version of the document. Fields are added without a new one; a field that changes its meaning gives another.
@@ -90,6 +91,12 @@ impl Facts {
         if info.is_none() {
             note("release", "the notes hold no VMCOREINFO".into());
         }
+        if is_damaged(memory.notes()) {
+            note(
+                "crash_id",
+                "VMCOREINFO is damaged: the crash ID is not that of other dumps of the crash".into(),
+            );
+        }
         let log = KernelLog::read(memory).unwrap_or_else(|why| {
             note("log", why.to_string());
             KernelLog::default()
@@ -142,6 +149,11 @@ impl Facts {
 }
 
 impl Facts {
+    /// Returns why other dumps of the crash have another ID, if what it is made of is damaged.
+    pub fn damaged_id(&self) -> Option<&Missing> {
+        self.missing.iter().find(|missing| missing.what == "crash_id")
+    }
+
     /// Returns whether the whole log was read. Else no crash in it says nothing.
     pub fn read_whole_log(&self) -> bool {
         self.missing.iter().all(|missing| missing.what != "log" || missing.reason.starts_with(SHORTENED))

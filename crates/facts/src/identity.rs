@@ -17,14 +17,30 @@ pub struct CrashId {
     pub id_weak: bool,
 }
 
+/// Whether VMCOREINFO holds anything but lines of ASCII with a value each, which is all that kernels write
+/// (`kernel/vmcore_info.c`): then the ID is not that of other dumps of the crash.
+pub(crate) fn is_damaged(all_notes: &[u8]) -> bool {
+    let Some((_, text)) = notes::vmcoreinfo(all_notes) else { return false };
+    let is_line = |line: &[u8]| {
+        let key = line.split(|byte| *byte == b'=').next().unwrap_or_default();
+        line.iter().all(|byte| matches!(byte, b' '..=b'~')) && !key.is_empty() && key.len() < line.len()
+    };
+    !trimmed(text).split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).all(is_line)
+}
+
+/// The text without what pads it.
+fn trimmed(text: &[u8]) -> &[u8] {
+    let end = text.iter().rposition(|byte| !matches!(byte, 0 | b'\n')).map_or(0, |at| at + 1);
+    text.get(..end).unwrap_or(text)
+}
+
 /// Makes the ID of the crash that notes and log describe: the first 128 bits of SHA-256 over VMCOREINFO and the registers of all
 /// CPUs. Host, size, level, path and memory map are not in it: they differ between dumps of one crash (kdump-compressed files
 /// round ranges to pages).
 pub fn crash_id(all_notes: &[u8], lines: &[Line<'_>]) -> CrashId {
     let mut hash = Sha256::new();
     let text = notes::vmcoreinfo(all_notes).map_or(&[][..], |(_, text)| text);
-    let end = text.iter().rposition(|byte| !matches!(byte, 0 | b'\n')).map_or(0, |at| at + 1);
-    hash.update(text.get(..end).unwrap_or(text));
+    hash.update(trimmed(text));
     let mut has_registers = false;
     for note in notes::iter(all_notes).filter(|note| note.name == b"CORE" && note.kind == NT_PRSTATUS) {
         hash.update(note.desc);
@@ -63,6 +79,15 @@ mod tests {
         assert_eq!(id(&plain).crash_id.len(), 32);
         assert_ne!(id(&plain), id(&notes_of(b"OSRELEASE=6.1\nCRASHTIME=13\n", 1)));
         assert_ne!(id(&plain), id(&notes_of(b"OSRELEASE=6.1\nCRASHTIME=12\n", 2)));
+    }
+
+    #[test]
+    fn what_is_no_line_of_text_is_damage() {
+        let damaged = |text: &[u8]| is_damaged(&notes_of(text, 1));
+        assert!(!damaged(b"OSRELEASE=6.1.0 x\nSYMBOL(a)=ff=1\n\nOFFSET(b.c)=0\n\0\0"));
+        assert!(!is_damaged(&[]) && !damaged(b""));
+        let wrong: [&[u8]; 5] = [b"A=1\nB=\xe1\n", b"A=1\nB2\n", b"A=1\n=2\n", b"A=1\0B=2\n", b"A=\x011\n"];
+        wrong.iter().for_each(|text| assert!(damaged(text), "{text:?}"));
     }
 
     #[test]

@@ -5,22 +5,26 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::PoisonError;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use pagehaul_physmem::file::shown;
 use pagehaul_pool::map_numbers;
+use pagehaul_present::sentence;
 use pagehaul_present::time::parse_duration;
 use pagehaul_redact::Redaction;
 use pagehaul_run::{ChildOutput, output_within};
 
 use crate::compact;
 use crate::lock::Lock;
-use crate::manifest::{Row, record};
+use crate::manifest::{Row, is_clear, record, text};
 use crate::one::{Stage, UNWRITTEN, is_facts};
 use crate::place::{IS_DAMAGED, others_stay};
 use crate::python::{PythonArguments, is_own};
+use crate::turns::Turns;
 
 /// Bytes of what the process of one dump prints.
 const MAX_OUTPUT: u64 = 1 << 20;
@@ -82,10 +86,17 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
     let redaction = arguments.redact.as_deref().map(Redaction::from_file).transpose()?;
     // Shared: `compact` waits until no dump is extracted.
     let lock = Lock::shared(&arguments.to)?;
+    if redaction.is_some() && is_clear(&arguments.to) {
+        crate::tell(&format!(
+            "pagehaul-fleet: {} has tables that were made without --redact: their rows stay in the clear; redact into another directory",
+            arguments.to.display()
+        ));
+    }
     let dumps: Vec<&[PathBuf]> =
         if arguments.split { vec![&arguments.dumps] } else { arguments.dumps.chunks(1).collect() };
     let jobs =
         arguments.jobs.map_or_else(|| thread::available_parallelism().map_or(1, Into::into), usize::from);
+    let turns = Turns::default();
     let rows = map_numbers(
         "extract",
         jobs,
@@ -93,28 +104,32 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
         || (),
         |(), number| {
             let dump = dumps.get(number as usize)?;
-            let row = extract(&program, dump, arguments);
-            Some(record(&arguments.to, dump, &row, redaction.as_ref()).map(|()| row))
+            let mut row = extract(&program, dump, &turns, arguments);
+            if let Err(why) = record(&arguments.to, dump, &row, redaction.as_ref()) {
+                row.error.get_or_insert_with(|| sentence(why.chain()));
+            }
+            Some(row)
         },
     );
-    let rows = rows.into_iter().collect::<anyhow::Result<Vec<Row>>>()?;
     drop(lock);
-    compact::again(&arguments.to)?;
+    // A full disk must not hide what was done.
+    let merged = compact::again(&arguments.to);
     let failed = rows.iter().filter(|row| row.error.is_some()).count();
     for row in &rows {
         if let Some(error) = &row.error {
-            let path = row.path.display().to_string();
             // Some errors begin with the path.
-            let error = error.strip_prefix(&format!("{path}: ")).unwrap_or(error);
+            let error = error.strip_prefix(&format!("{}: ", row.path.display())).unwrap_or(error);
+            let path = text(&row.path);
             crate::tell(&format!("pagehaul-fleet: {path}: {error}"));
         } else {
             for why in &row.lost {
-                crate::tell(&format!("pagehaul-fleet: {}: {why}", row.path.display()));
+                crate::tell(&format!("pagehaul-fleet: {}: {why}", text(&row.path)));
             }
         }
     }
     arguments.tell_missing(&rows);
     crate::say(&if arguments.json { lines(&rows)? } else { summary(&rows, failed, &arguments.to) })?;
+    merged?;
     Ok(match failed {
         0 if rows.iter().all(|row| row.lost.is_empty()) => ExitCode::SUCCESS,
         0 => ExitCode::from(3),
@@ -133,7 +148,15 @@ fn summary(rows: &[Row], failed: usize, to: &Path) -> String {
     let mut crashes: Vec<_> = rows.iter().filter_map(|row| row.crash_id.as_ref()).collect();
     crashes.sort_unstable();
     crashes.dedup();
-    let lines: usize = rows.iter().flat_map(|row| &row.tables).map(|(_, rows)| rows).sum();
+    // Dumps of a crash share its tables.
+    let mut tables: BTreeMap<_, usize> = BTreeMap::new();
+    for row in rows {
+        for (name, count) in &row.tables {
+            let known = tables.entry((&row.crash_id, &row.run_id, name)).or_default();
+            *known = (*known).max(*count);
+        }
+    }
+    let lines: usize = tables.values().sum();
     let stay = |row: &&Row| row.missing.iter().any(|missing| others_stay(&missing.reason));
     let stay = match rows.iter().filter(stay).count() {
         0 => String::new(),
@@ -150,16 +173,28 @@ fn summary(rows: &[Row], failed: usize, to: &Path) -> String {
 }
 
 /// Extracts one dump, stage by stage.
-fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Row {
+fn extract(program: &Path, dump: &[PathBuf], turns: &Turns, arguments: &ExtractArguments) -> Row {
     let path = dump.first().map_or(Path::new(""), PathBuf::as_path);
-    let stage = |stage, defer| in_process(program, dump, stage, defer, arguments);
+    let stage = |stage, mode| in_process(program, dump, stage, mode, arguments);
     let failed = |why| Row::new(path, Some(why));
     let mut stages = Stage::value_variants().iter().copied().filter(|stage| arguments.needs(*stage));
     let before = states(dump);
     // The first also finds whether this is a recording. Only the others find most damage.
     let first = stages.next().unwrap_or(Stage::Facts);
-    let defer = stages.clone().next().is_some() && !is_facts(path);
-    let mut row = Row { refused: false, ..stage(first, defer).unwrap_or_else(failed) };
+    let may_defer = stages.clone().next().is_some() && !is_facts(path);
+    let mode = if may_defer { Mode::Defer } else { Mode::Plain };
+    // The process says the path in UTF-8.
+    let begin = || Row { refused: false, path: shown(path), ..stage(first, mode).unwrap_or_else(failed) };
+    let mut row = begin();
+    // Only the dump itself says which crash it is of. Another that wrote tables of it meanwhile may have replaced these.
+    let turn = turns.of(row.crash_id.as_deref().unwrap_or_default());
+    let mut is_taken = None;
+    if row.crash_id.is_some() {
+        let taken = is_taken.insert(turn.lock().unwrap_or_else(PoisonError::into_inner));
+        if std::mem::replace(&mut **taken, true) {
+            row = begin();
+        }
+    }
     if row.error.is_some() || row.run_id.is_some() {
         arguments.keep_wanted(&mut row);
         return row;
@@ -169,7 +204,7 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
             row.lacks(part.tables(), "facts have no pages: this table needs the dump");
             continue;
         }
-        let more = stage(part, false);
+        let more = stage(part, Mode::Plain);
         let has_died = more.is_err();
         let more = more.unwrap_or_else(failed);
         row.damaged |= more.damaged;
@@ -190,16 +225,18 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
             }
         }
         row.tables.extend(more.tables);
-        row.missing.extend(more.missing);
+        row.add_missing(more.missing);
     }
     if std::mem::take(&mut row.deferred) && row.error.is_none() {
         if row.damaged {
             row.lacks(first.tables(), IS_DAMAGED);
         } else {
-            let made = stage(first, false).unwrap_or_else(failed);
+            // The tables are of this dump, then.
+            let mode = if row.tables.is_empty() { Mode::Plain } else { Mode::Take };
+            let made = stage(first, mode).unwrap_or_else(failed);
             row.error = made.error;
             row.tables.extend(made.tables);
-            row.missing.extend(made.missing);
+            row.add_missing(made.missing);
         }
     }
     if row.missing.iter().any(|missing| others_stay(&missing.reason)) {
@@ -215,6 +252,8 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
             );
         }
     }
+    // Without it, the dump passes for one of another crash.
+    row.lost.extend(row.missing.iter().filter(|why| why.what == "crash_id").map(|why| why.reason.clone()));
     row.damaged = false;
     arguments.python.extract(program, dump, &arguments.to, arguments.time_limit, &mut row);
     // Each stage opens it anew, and they would be of different dumps.
@@ -285,12 +324,23 @@ fn table_name(name: &str) -> Result<String, String> {
     })
 }
 
+/// What a stage does where tables of an equal dump of the crash are.
+#[derive(Debug, Clone, Copy)]
+enum Mode {
+    /// Replaces them if this dump comes first in the order of dumps.
+    Plain,
+    /// Leaves them for now.
+    Defer,
+    /// Replaces them.
+    Take,
+}
+
 /// Runs a stage in another process.
 fn in_process(
     program: &Path,
     dump: &[PathBuf],
     stage: Stage,
-    defer: bool,
+    mode: Mode,
     arguments: &ExtractArguments,
 ) -> Result<Row, String> {
     let mut command = Command::new(program);
@@ -300,9 +350,12 @@ fn in_process(
     if let Some(stage) = stage.to_possible_value() {
         command.args(["--stage", stage.get_name()]);
     }
-    if defer {
-        command.arg("--defer");
+    match mode {
+        Mode::Plain => None,
+        Mode::Defer => Some("--defer"),
+        Mode::Take => Some("--take"),
     }
+    .map(|option| command.arg(option));
     if let Some(key) = &arguments.redact {
         command.arg("--redact").arg(key);
     }

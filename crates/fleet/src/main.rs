@@ -15,6 +15,7 @@ mod report;
 mod sql;
 mod table;
 mod tables;
+mod turns;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! The manifest: a table with a row for each dump, whatever was made of it.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -10,18 +11,21 @@ use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 use crate::place::put;
+use crate::read::{TableFile, files};
 use crate::table::{Key, Table, Values};
 
 /// Name of the table.
 pub(crate) const MANIFEST: &str = "manifest";
+/// Files of the manifest that tell whether it is redacted.
+const SAMPLE: usize = 32;
 /// This program, in the tables.
 pub(crate) const EXTRACTOR: &str = concat!("pagehaul-fleet ", env!("CARGO_PKG_VERSION"));
 
 /// What was made of a dump.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Row {
-    /// The dump, as it was named; the first part of a split set. In JSON, what is not UTF-8 is replaced.
-    #[serde(serialize_with = "lossy")]
+    /// The dump, as it was named; the first part of a split set. In JSON, bytes that are not UTF-8 are escapes.
+    #[serde(serialize_with = "escaped")]
     pub(crate) path: PathBuf,
     /// Why there are no tables, or not all: some could not be written, or a server kept them back; null otherwise.
     pub(crate) error: Option<String>,
@@ -88,8 +92,29 @@ impl Row {
     }
 }
 
-fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&path.to_string_lossy())
+impl Row {
+    /// Adds what a stage lacks. Each says what is wrong with the whole dump.
+    pub(crate) fn add_missing(&mut self, mut missing: Vec<Missing>) {
+        missing.retain(|missing| !self.missing.contains(missing));
+        self.missing.append(&mut missing);
+    }
+}
+
+fn escaped<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&text(path))
+}
+
+/// Returns a path as text. Bytes that are not UTF-8 become escapes such as `\xff`, so that names that differ in them differ.
+pub(crate) fn text(path: &Path) -> String {
+    let mut text = String::new();
+    for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
+        text += chunk.valid();
+        for byte in chunk.invalid() {
+            // Writing to a string does not fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
 }
 
 /// Writes the row of a dump, the file or the parts of a split set. The file has a name made of the dump's path: the next try replaces it.
@@ -102,13 +127,13 @@ pub(crate) fn record(
     row: &Row,
     redaction: Option<&Redaction>,
 ) -> anyhow::Result<()> {
-    let mut places: Vec<String> = dump.iter().map(|path| place(path)).collect();
+    let mut places: Vec<String> = dump.iter().map(|path| text(&place(path))).collect();
     let mut row = row.clone();
     if let Some(redaction) = redaction {
         let names = spellings(to, dump, &places);
-        let text = |text: &str| redaction.places(text, &names);
-        row.error = row.error.map(|error| text(&error));
-        row.missing.iter_mut().for_each(|missing| missing.reason = text(&missing.reason));
+        let hide = |text: &str| redaction.places(text, &names);
+        row.error = row.error.map(|error| hide(&error));
+        row.missing.iter_mut().for_each(|missing| missing.reason = hide(&missing.reason));
         places.iter_mut().for_each(|place| *place = redaction.name("path", place));
     }
     let table = table(&places, &row, SystemTime::now());
@@ -119,26 +144,39 @@ pub(crate) fn record(
 }
 
 /// The URL or the absolute path of a file.
-fn place(path: &Path) -> String {
-    let path = match is_url(path) {
+fn place(path: &Path) -> PathBuf {
+    match is_url(path) {
         true => shown(path),
         false => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
-    };
-    path.to_string_lossy().into_owned()
+    }
 }
 
 /// How sentences call the files: as they were named, whole, or by the server.
 fn spellings(to: &Path, dump: &[PathBuf], places: &[String]) -> Vec<String> {
-    let named = dump.iter().map(|path| shown(path).to_string_lossy().into_owned());
+    // Sentences of the system have bytes that are not UTF-8 replaced.
+    let named = dump.iter().flat_map(|path| [shown(path), place(path)]);
+    let named = named.flat_map(|path| [text(&path), path.to_string_lossy().into_owned()]);
     let servers = places.iter().filter_map(|place| {
         let server = place.split_once("://")?.1.split('/').next()?;
         Some(server.rsplit_once(':').map_or(server, |(name, _)| name).to_owned())
     });
-    let to = [to.display().to_string(), place(to)];
+    let to = [to.display().to_string(), place(to).display().to_string()];
     let mut names: Vec<String> = named.chain(places.iter().cloned()).chain(servers).chain(to).collect();
     // Longer ones first: one may hold another.
     names.sort_by_key(|name| std::cmp::Reverse(name.len()));
     names
+}
+
+/// Whether tables were made without redaction, by the paths in some files of the manifest: thousands are not read.
+pub(crate) fn is_clear(to: &Path) -> bool {
+    let files = files(to, MANIFEST).unwrap_or_default();
+    files.iter().rev().take(SAMPLE).any(|path| {
+        let Ok(file) = TableFile::open(path) else { return false };
+        (0..file.groups()).filter_map(|group| file.read(group, ["path"]).ok()).any(|[paths]| {
+            let mut paths = (0..paths.len()).filter_map(|row| paths.text_at(row));
+            paths.any(|path| !path.starts_with("path-"))
+        })
+    })
 }
 
 /// Identifies the files, not what is in them.
@@ -180,7 +218,6 @@ fn table(places: &[String], row: &Row, now: SystemTime) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::TableFile;
 
     #[test]
     fn redacted_rows_hold_no_path_server_or_directory() {

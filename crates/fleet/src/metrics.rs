@@ -15,9 +15,9 @@ use pagehaul_facts::Facts;
 use pagehaul_vmalloc::{AreaKind, Usage};
 
 use crate::one::from_facts;
-use crate::place::put;
+use crate::place::{check_outside, put};
 use crate::report::bugs::Bugs;
-use crate::report::gather::{Crash, Fleet, gather};
+use crate::report::gather::{Crash, Fleet, gather, plausible};
 use crate::report::identity;
 use crate::report::summary::Report;
 
@@ -66,13 +66,8 @@ fn check_output(output: &Path, arguments: &MetricsArguments) -> anyhow::Result<(
         "{} is not a regular file: name another file, or leave out -o to print the metrics",
         output.display()
     );
-    // The nearest directory that is there: others are made.
-    let above = output.ancestors().skip(1);
-    let mut above = above.map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
-    let parent = above.find_map(|path| path.canonicalize().ok());
-    if let Some(tables) = arguments.tables.as_ref().and_then(|tables| tables.canonicalize().ok()) {
-        let is_below = parent.is_some_and(|parent| parent.starts_with(&tables));
-        ensure!(!is_below, "{} is below the directory of the tables, which are read", output.display());
+    if let Some(tables) = &arguments.tables {
+        check_outside(output, tables)?;
     }
     let Some(there) = identity(output) else { return Ok(()) };
     for read in arguments.facts.iter().chain(&arguments.bugs) {
@@ -152,7 +147,7 @@ fn crash(facts: Facts) -> Crash {
         id: facts.id.crash_id,
         release: facts.release,
         host: facts.host,
-        time: facts.crash_time.and_then(|time| i64::try_from(time).ok()),
+        time: facts.crash_time.and_then(|time| plausible(i64::try_from(time).ok()?)),
         ..Crash::default()
     };
     if let Some(found) = facts.crash {

@@ -68,6 +68,9 @@ pub(crate) struct OneArguments {
     /// Leave tables of an equal dump as they are.
     #[arg(long)]
     defer: bool,
+    /// Replace tables of an equal dump, whichever comes first.
+    #[arg(long)]
+    take: bool,
     dumps: Vec<PathBuf>,
 }
 
@@ -154,7 +157,9 @@ fn extract(
     let quality = Quality::of(&facts, &file);
     let crash = Extraction { file, quality, source: Some(&source), arguments, redaction };
     let place = crash.begin(&facts, &mut row);
-    if place.is_better(crash.origin(), &mut row) {
+    // Whether one that is equal stays is known when all stages have read this one.
+    let origin = Origin { takes: arguments.take || arguments.defer, ..crash.origin() };
+    if place.is_better(origin, &mut row) {
         return Ok(row);
     }
     let made = crash.stage(&source, facts, &place, &mut row);
@@ -179,6 +184,7 @@ impl<'a> Extraction<'a> {
         row.time = facts.crash_time;
         row.complete = self.file.complete;
         row.host.clone_from(&facts.host);
+        row.missing.extend(facts.damaged_id().cloned());
         if let (Some(redaction), Some(host)) = (self.redaction, &mut row.host) {
             *host = redaction.name("host", host);
         }
@@ -245,7 +251,8 @@ impl<'a> Extraction<'a> {
     /// What its tables are made of, as far as it was read.
     fn origin(&self) -> Origin {
         let damaged = self.source.is_some_and(Source::met_damage);
-        Origin { quality: self.quality, stage: self.arguments.stage, damaged }
+        let (quality, size) = (self.quality, self.file.size_bytes);
+        Origin { quality, size, stage: self.arguments.stage, damaged, takes: self.arguments.take }
     }
 
     /// Writes the tables of facts. `tasks` are those that the dump has.

@@ -1,11 +1,11 @@
 //! Where the tables of a crash are, and which of its dumps they come of.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use pagehaul_facts::{Facts, SCHEMA_VERSION};
 use rustix::fs::Access;
 use tempfile::NamedTempFile;
@@ -22,18 +22,25 @@ use crate::tables::DumpFile;
 const HAS_MORE: &str = "the tables of another dump of this crash stay: it has more";
 pub(crate) const IS_DAMAGED: &str = "the tables of another dump of this crash stay: this one is damaged";
 
+const IS_EQUAL: &str =
+    "the tables of another dump of this crash stay: it has as much, and its file is larger";
+
 /// Whether this is why a dump makes no tables where those of another are.
 pub(crate) fn others_stay(reason: &str) -> bool {
-    [HAS_MORE, IS_DAMAGED].contains(&reason)
+    [HAS_MORE, IS_DAMAGED, IS_EQUAL].contains(&reason)
 }
 
 /// What tables are made of.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin {
     pub(crate) quality: Quality,
+    /// Bytes of the files.
+    pub(crate) size: Option<u64>,
     pub(crate) stage: Stage,
     /// Whether the dump is damaged where it was read so far.
     pub(crate) damaged: bool,
+    /// Whether they replace those of an equal dump, whichever comes first.
+    pub(crate) takes: bool,
 }
 
 /// The place of the tables of a crash or of a recording.
@@ -57,10 +64,16 @@ impl<'a> Place<'a> {
 
     /// Whether the tables that are there come of a better dump of this crash. `row` says so.
     pub(crate) fn is_better(&self, origin: Origin, row: &mut Row) -> bool {
-        let Some(there) = Quality::there(&self.directory("dumps"), &self.key.id) else { return false };
+        let Some((there, size)) = Quality::there(&self.directory("dumps"), &self.key.id) else {
+            return false;
+        };
         let reason = match there.cmp(&origin.quality) {
             Ordering::Greater => HAS_MORE,
-            Ordering::Equal if origin.damaged && self.is_intact(origin.stage) => IS_DAMAGED,
+            Ordering::Equal if origin.damaged && self.is_intact(origin.stage, true) => IS_DAMAGED,
+            // Both may be written again and again: without an order, the last would win.
+            Ordering::Equal if !origin.takes && size > origin.size && self.is_intact(origin.stage, false) => {
+                IS_EQUAL
+            }
             _ => return false,
         };
         row.lacks(origin.stage.tables(), reason);
@@ -69,19 +82,19 @@ impl<'a> Place<'a> {
 
     /// Whether the tables that are there come of a dump of this crash that has as much.
     pub(crate) fn has_equal(&self, quality: Quality) -> bool {
-        Quality::there(&self.directory("dumps"), &self.key.id) == Some(quality)
+        Quality::there(&self.directory("dumps"), &self.key.id).is_some_and(|(there, _)| there == quality)
     }
 
-    /// Whether there are tables of a stage, and none came of a dump that is damaged there, as far as files tell: one of many crashes
-    /// does not.
-    fn is_intact(&self, stage: Stage) -> bool {
+    /// Whether there are tables of a stage, and none came of a dump that is damaged there. A file of many crashes does not tell:
+    /// `among_many` says whether its rows count as such.
+    fn is_intact(&self, stage: Stage, among_many: bool) -> bool {
         let id = &self.key.id;
         let mut found = false;
         for month in stage.tables().iter().map(|table| self.directory(table)) {
             match TableFile::open(&month.join(format!("{id}.parquet"))) {
                 Ok(file) if file.is_damaged() => return false,
                 Ok(_) => found = true,
-                Err(_) => found |= many(&month).iter().any(|path| has_rows(path, id)),
+                Err(_) => found |= among_many && many(&month).iter().any(|path| has_rows(path, id)),
             }
         }
         found
@@ -125,12 +138,15 @@ impl<'a> Place<'a> {
     }
 }
 
-/// What decides between two dumps of a crash: a truncated one must not replace the tables of an intact one.
+/// What decides between two dumps of a crash: one that is truncated or has fewer pages must not replace the tables of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Quality {
     crash: bool,
     complete: bool,
     dump: bool,
+    /// A higher level leaves out more. ELF files do not say it.
+    level: Reverse<u32>,
+    says_level: bool,
 }
 
 impl Quality {
@@ -139,12 +155,14 @@ impl Quality {
             crash: facts.crash.is_some(),
             complete: file.complete != Some(false),
             dump: file.format != "facts",
+            level: Reverse(file.level.unwrap_or(0)),
+            says_level: file.level.is_some(),
         }
     }
 
-    /// Reads it from the files of the table `dumps` of a month: that of the crash, or one of many crashes. `None` if there is none or it
+    /// Reads it and the size from the files of the table `dumps` of a month: that of the crash, or one of many crashes. `None` if there is none or it
     /// is damaged: then it may be replaced.
-    fn there(month: &Path, id: &str) -> Option<Self> {
+    fn there(month: &Path, id: &str) -> Option<(Self, Option<u64>)> {
         let single = month.join(format!("{id}.parquet"));
         if single.exists() {
             return Self::in_file(&single, id);
@@ -152,17 +170,21 @@ impl Quality {
         many(month).iter().find_map(|path| Self::in_file(path, id))
     }
 
-    fn in_file(path: &Path, id: &str) -> Option<Self> {
+    fn in_file(path: &Path, id: &str) -> Option<(Self, Option<u64>)> {
         let file = TableFile::open(path).ok()?;
         file.groups_with("crash_id", id).find_map(|group| {
-            let [ids, kind, complete, format] =
-                file.read(group, ["crash_id", "kind", "complete", "format"]).ok()?;
+            let names = ["crash_id", "kind", "complete", "format", "level", "size_bytes"];
+            let [ids, kind, complete, format, level, size] = file.read(group, names).ok()?;
             let row = (0..ids.len()).find(|row| ids.text_at(*row) == Some(id))?;
-            Some(Self {
+            let level = level.number_at(row).and_then(|level| u32::try_from(level).ok());
+            let found = Self {
                 crash: kind.text_at(row).is_some(),
                 complete: complete.number_at(row) != Some(0),
                 dump: format.text_at(row) != Some("facts"),
-            })
+                level: Reverse(level.unwrap_or(0)),
+                says_level: level.is_some(),
+            };
+            Some((found, size.number_at(row).and_then(|size| u64::try_from(size).ok())))
         })
     }
 }
@@ -270,6 +292,22 @@ pub(crate) fn check_writable(directory: &Path) -> anyhow::Result<()> {
             directory.display()
         )
     })
+}
+
+/// Fails if an output is below the directory of the tables, which are read.
+///
+/// # Errors
+/// Fails if it is.
+pub(crate) fn check_outside(output: &Path, tables: &Path) -> anyhow::Result<()> {
+    // The nearest directory that is there: others are made.
+    let above = output.ancestors().skip(1);
+    let mut above = above.map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
+    // The output itself may be a link to a table.
+    let places = [above.find_map(|path| path.canonicalize().ok()), output.canonicalize().ok()];
+    let Ok(tables) = tables.canonicalize() else { return Ok(()) };
+    let is_below = places.into_iter().flatten().any(|place| place.starts_with(&tables));
+    ensure!(!is_below, "{} is below the directory of the tables, which are read", output.display());
+    Ok(())
 }
 
 /// Writes a file. Readers see all of it or nothing, and another run that writes it at the same time does no harm.

@@ -361,3 +361,79 @@ fn synthetic_tables_are_measured() {
     assert_eq!(report(directory.path(), &[])["crashes"], 20);
     assert_eq!(fleet(directory.path(), &["bench", "tables"]).status.code(), Some(1));
 }
+
+#[test]
+fn a_page_replaces_no_table() {
+    let directory = tables();
+    let directory = directory.path();
+    let before = files(&directory.join("tables"));
+    let table = before.keys().find(|name| name.contains("/dumps/")).unwrap();
+    std::os::unix::fs::symlink(table, directory.join("link.html")).unwrap();
+    for page in [table.as_str(), "tables/page.html", "link.html"] {
+        let output = fleet(directory, &["report", "tables", "--html", page, "--force"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.code() == Some(1) && said.contains("below the directory of the tables"),
+            "{page}: {said}"
+        );
+        assert!(files(&directory.join("tables")) == before, "{page}");
+    }
+}
+
+#[test]
+fn text_of_facts_does_not_steer_what_shows_the_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let host = "web\u{1b}[2J\u{7}\u{202e}1";
+    fs::write(directory.join("1.json"), facts(1, "6.12", host, NOVEMBER, "tcp_ack")).unwrap();
+    fs::write(directory.join("2.json"), facts(2, "6.12", host, NOVEMBER, "tcp_ack")).unwrap();
+    succeeds(directory, &["extract", "1.json", "2.json", "--to", "tables"]);
+    succeeds(directory, &["report", "tables", "--html", "page.html"]);
+    let page = fs::read_to_string(directory.join("page.html")).unwrap();
+    assert!(
+        page.contains("web\\u{1b}[2J\\u{7}\\u{202e}1") && !page.contains(['\u{1b}', '\u{7}', '\u{202e}']),
+        "{page}"
+    );
+}
+
+#[test]
+fn a_time_to_come_is_not_that_of_the_last_crash() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("1.json"), facts(1, "6.12", "web1", NOVEMBER, "tcp_ack")).unwrap();
+    for (number, time) in [(2, 253_402_300_800), (3, 4_102_444_800)] {
+        fs::write(directory.join(format!("{number}.json")), facts(number, "6.12", "web1", time, "tcp_ack"))
+            .unwrap();
+    }
+    let files = ["1.json", "2.json", "3.json"];
+    succeeds(directory, &[&["extract", "--to", "tables"], &files[..]].concat());
+    let all = report(directory, &[]);
+    assert_eq!((&all["signatures"][0]["last_seen"], &all["crashes"]), (&NOVEMBER.into(), &3.into()), "{all}");
+    for arguments in [&["metrics", "--tables", "tables"][..], &[&["metrics"], &files[..]].concat()] {
+        let text = succeeds(directory, arguments);
+        assert!(text.contains(&format!("pagehaul_last_crash_timestamp_seconds {NOVEMBER}\n")), "{text}");
+        assert!(!text.contains("253402300800") && !text.contains("4102444800"), "{text}");
+    }
+}
+
+#[test]
+fn redacted_rows_beside_clear_ones_are_warned_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("key"), "0123456789abcdef").unwrap();
+    for number in [1, 2] {
+        let facts = facts(number, "6.12", "web1", NOVEMBER, "tcp_ack");
+        fs::write(directory.join(format!("{number}.json")), facts).unwrap();
+    }
+    let warns = |arguments: &[&str]| {
+        let output = fleet(directory, &[&["extract"], arguments].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).contains("made without --redact")
+    };
+    assert!(!warns(&["1.json", "--to", "hashed", "--redact", "key"]));
+    assert!(!warns(&["2.json", "--to", "hashed", "--redact", "key"]));
+    assert!(!warns(&["1.json", "--to", "clear"]));
+    assert!(warns(&["2.json", "--to", "clear", "--redact", "key"]));
+    succeeds(directory, &["compact", "clear"]);
+    assert!(warns(&["2.json", "--to", "clear", "--redact", "key"]));
+}

@@ -3,12 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::thread;
+use std::time::SystemTime;
 
 use pagehaul_pool::map_numbers;
 
 use crate::manifest::MANIFEST;
 use crate::read::{TableFile, files};
 use crate::table::Values;
+
+const DAY: i64 = 86_400;
+/// 2027-01-01. A machine whose clock has no battery starts before this program was made, and writes metrics then.
+const MADE: i64 = 1_798_761_600;
 
 /// A crash: a row of `dumps`.
 #[derive(Debug, Clone, Default)]
@@ -88,6 +93,14 @@ pub(crate) struct Fleet {
     pub(crate) unreadable: Vec<String>,
 }
 
+/// Returns seconds since 1970 that can be the time of a crash: a wrong clock or damaged notes give any number, and one of the year
+/// 10000 would be the last crash for good. A day is for clocks that differ.
+pub(crate) fn plausible(time: i64) -> Option<i64> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.ok().and_then(|now| i64::try_from(now.as_secs()).ok()).unwrap_or(0);
+    (time <= now.max(MADE) + DAY).then_some(time)
+}
+
 /// Reads the tables in a directory.
 ///
 /// # Errors
@@ -121,7 +134,7 @@ pub(crate) fn gather(tables: &Path) -> anyhow::Result<Fleet> {
                 release: text(release),
                 host: text(host),
                 log_unread: whole.number_at(row) == Some(0),
-                time: time.number_at(row).map(|time| time.div_euclid(1_000_000)),
+                time: time.number_at(row).and_then(|time| plausible(time.div_euclid(1_000_000))),
                 ..Crash::default()
             };
         })?;

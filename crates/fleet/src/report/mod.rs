@@ -25,7 +25,9 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use clap::{ArgGroup, Args};
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
-use pagehaul_present::printable_json;
+use pagehaul_present::{printable_json, printable_lines};
+
+use crate::place::check_outside;
 
 use bugs::Bugs;
 use exposure::{Exposure, Hosts};
@@ -89,7 +91,8 @@ pub(crate) struct ReportArguments {
     /// Print JSON, with all signatures
     #[arg(long)]
     json: bool,
-    /// Write a web page, which needs no network and only you can read. It lists the crashes of each signature with their dumps
+    /// Write a web page, which needs no network and only you can read. It lists the crashes of each signature with their dumps. FILE is not
+    /// below the directory of the tables
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
     /// Replace FILE of --html if it exists
@@ -136,6 +139,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         sources: &sources,
     };
     if let Some(path) = &arguments.html {
+        check_outside(path, &arguments.directory)?;
         NewFile::check(path, page)?;
     }
     let bugs = arguments.bugs.as_deref().map(Bugs::open).transpose()?.unwrap_or_default();
@@ -198,7 +202,9 @@ pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
 fn print(report: &Report, arguments: &ReportArguments, page: CreateOptions<'_>) -> anyhow::Result<()> {
     if let Some(path) = &arguments.html {
         let mut file = NewFile::create(path, page)?;
-        let written = (&**file.file()).write_all(html::page(report, arguments.top).as_bytes());
+        // Text of dumps and facts must not reorder or hide what is around it.
+        let page = html::page(report, arguments.top);
+        let written = (&**file.file()).write_all(printable_lines(&page).as_bytes());
         written.with_context(|| format!("cannot write {}", path.display()))?;
         return Ok(file.commit()?);
     }
