@@ -186,7 +186,7 @@ impl<'a> Extraction<'a> {
         row.host.clone_from(&facts.host);
         row.missing.extend(facts.damaged_id().cloned());
         if let (Some(redaction), Some(host)) = (self.redaction, &mut row.host) {
-            *host = redaction.name("host", host);
+            *host = redaction.host(host);
         }
         let key = Key {
             column: "crash_id",
@@ -316,7 +316,7 @@ fn recording(
     row.time = tables::started(file.info()).map(|ns| ns / 1_000_000_000);
     row.host.clone_from(&file.info().machine.hostname);
     if let (Some(redaction), Some(host)) = (redaction, &mut row.host) {
-        *host = redaction.name("host", host);
+        *host = redaction.host(host);
     }
     let key = Key { column: "run_id", id, schema_version: SCHEMA_VERSION, extractor: EXTRACTOR.to_owned() };
     let place = Place::new(&arguments.to, &arguments.only, key, row.time);
