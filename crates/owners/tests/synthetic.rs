@@ -5,7 +5,7 @@ mod served;
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pagehaul_inspect::Machine as CrashedMachine;
 use pagehaul_kernel::{Kernel, VirtualMemory};
@@ -51,14 +51,20 @@ fn blocks(machine: &mut Machine, first: u64) {
     machine.buddy(first + 8, 3).slab(first + 16, 2).page(Kind::Reserved, first + 24, 0);
 }
 
-#[test]
-fn each_page_is_in_one_row() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("vmcore");
+/// Writes a vmcore with pages of many owners.
+fn vmcore(directory: &Path) -> PathBuf {
+    let path = directory.join("vmcore");
     let mut machine = Machine::new(Era::V6_12);
     machine.inside(0x4000, &inside());
     blocks(&mut machine, 0x2000);
     machine.build().elf().write(&path).unwrap();
+    path
+}
+
+#[test]
+fn each_page_is_in_one_row() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = vmcore(directory.path());
     let found = of(&path).unwrap();
     assert_eq!(found.page_size, PageSize::KIB_4);
     assert_eq!(found.pages(RowKind::Anonymous).get(), 3);
@@ -78,11 +84,7 @@ fn each_page_is_in_one_row() {
 #[test]
 fn the_balance_of_a_dump_on_a_server_waits_for_nothing_that_other_threads_can_read_first() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("vmcore");
-    let mut machine = Machine::new(Era::V6_12);
-    machine.inside(0x4000, &inside());
-    blocks(&mut machine, 0x2000);
-    machine.build().elf().write(&path).unwrap();
+    let path = vmcore(directory.path());
     let source = Source::open(&path, MapPolicy::default()).unwrap();
     let served = Wrapped::through(Served::here(), source.memory());
     let of = |memory: &dyn PhysMemory| {

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 
 use common::content::{PAGE, fill};
 use common::limits::{few_threads, no_threads};
-use common::subject::{BINARY, Subject, tool};
+use common::subject::{BINARY, Subject, tool, with_small_disk};
 use object::read::elf::{ElfFile64, ProgramHeader};
 use tempfile::tempdir;
 
@@ -479,17 +479,11 @@ fn a_full_disk_leaves_a_marked_core_and_the_process_running() {
     let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["40", "2"]);
     for name in ["core", "core.zst"] {
-        fs::create_dir_all(directory.path().join("disk")).unwrap();
-        // A disk of 6 MiB that only the command sees.
         let script = format!(
-            "mount -t tmpfs -o size=6m none disk && {BINARY} core -q {} disk/{name}; code=$?; cp disk/{name} {name}; exit $code",
+            "{BINARY} core -q {} disk/{name}; code=$?; cp disk/{name} {name}; exit $code",
             subject.pid()
         );
-        let output = Command::new("unshare")
-            .args(["--mount", "sh", "-c", &script])
-            .current_dir(directory.path())
-            .output()
-            .unwrap();
+        let output = with_small_disk(directory.path(), &script);
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(said.contains("No space left on device") && said.contains("marked"), "{said}");
@@ -506,17 +500,13 @@ fn a_full_disk_leaves_a_marked_core_and_the_process_running() {
 fn an_incomplete_core_does_not_replace_another() {
     let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["40", "2"]);
-    // A disk of 6 MiB that only the command sees, with a file on it that is to be replaced.
+    // With a file that is to be replaced.
     let script = format!(
-        "mount -t tmpfs -o size=6m none . && cd . && echo precious > core && \
+        "cd disk && echo precious > core && \
          {BINARY} core -q --force {} core; code=$?; cat core; {BINARY} info core.incomplete; exit $code",
         subject.pid()
     );
-    let output = Command::new("unshare")
-        .args(["--mount", "sh", "-c", &script.replace("cd .", "cd \"$PWD\"")])
-        .current_dir(directory.path())
-        .output()
-        .unwrap();
+    let output = with_small_disk(directory.path(), &script);
     let (out, said) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("core.incomplete is incomplete and marked so"), "{said}");

@@ -9,10 +9,10 @@ mod common {
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use common::content::{PAGE, fill};
-use common::subject::{BINARY, Subject, tool};
+use common::subject::{BINARY, Subject, tool, with_small_disk};
 use object::read::elf::{ElfFile64, ProgramHeader};
 use pagehaul_encryption::{Decrypted, Identity};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
@@ -87,20 +87,15 @@ fn holders_of_a_key_read_the_core() {
 fn on_a_full_disk_the_stream_ends_early_and_the_process_goes_on() {
     let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["40", "2"]);
-    // A disk of 6 MiB that only the command sees, with a file on it that is to be replaced.
+    // With a file that is to be replaced.
     let script = format!(
-        "mount -t tmpfs -o size=6m none disk && cd disk && echo precious > core.age && \
+        "cd disk && echo precious > core.age && \
          {BINARY} core -q --force -c none --encrypt-to '{}' {} core.age; code=$?; \
          cat core.age && cp core.age.incomplete ..; exit $code",
         recipient(),
         subject.pid()
     );
-    fs::create_dir(directory.path().join("disk")).unwrap();
-    let output = Command::new("unshare")
-        .args(["--mount", "sh", "-c", &script])
-        .current_dir(directory.path())
-        .output()
-        .unwrap();
+    let output = with_small_disk(directory.path(), &script);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(

@@ -7,21 +7,14 @@ mod setup;
 
 use std::fs;
 
-use pagehaul_synth::{Era, Inside, Machine, Message, Task, note};
+use pagehaul_synth::note;
 use serde_json::Value;
 use setup::Setup;
 
 const RAW: [&str; 2] = ["--layout=flat", "memory"];
 
 fn setup() -> Setup {
-    let mut machine = Machine::new(Era::V6_12);
-    machine.sampler(0x4000);
-    let text = "Kernel panic - not syncing: sysrq triggered crash";
-    machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
-    let stack = vec!["__schedule", "schedule", "io_schedule"];
-    let task = Task { pid: 20, comm: "writer".into(), state: 2, ran: 1, stack, pages: Some(100) };
-    machine.inside(0x5000, &Inside { tasks: vec![task], clock: 60, free: 1 << 17, ..Inside::default() });
-    let setup = Setup::new(&mut machine);
+    let setup = Setup::crashed();
     image::write(&setup.image, &setup.path("memory"), &setup.path("memory.lime"));
     // Its CPUs left no registers in memory.
     let mut elf = setup.image.elf();

@@ -12,7 +12,6 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::process::{Child, Command};
 use std::thread::{self, JoinHandle};
 
-use pagehaul_synth::{Era, Inside, Machine, Message, Task};
 use setup::Setup;
 
 /// A terminal, and what is printed on it.
@@ -43,7 +42,7 @@ impl Terminal {
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open(name).unwrap();
         let output = thread::spawn(move || {
             let (mut all, mut part) = (Vec::new(), [0; 4096]);
-            // EIO: nobody has the terminal open.
+            // EIO: no process has the terminal open any more.
             while let Ok(read @ 1..) = master.read(&mut part) {
                 all.extend(&part[..read]);
             }
@@ -86,14 +85,7 @@ fn command(setup: &Setup, arguments: &[&str]) -> Command {
 }
 
 fn setup() -> Setup {
-    let mut machine = Machine::new(Era::V6_12);
-    machine.sampler(0x4000);
-    let text = "Kernel panic - not syncing: sysrq triggered crash";
-    machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
-    let stack = vec!["__schedule", "schedule", "io_schedule"];
-    let task = Task { pid: 20, comm: "writer".into(), state: 2, ran: 1, stack, pages: Some(100) };
-    machine.inside(0x5000, &Inside { tasks: vec![task], clock: 60, free: 1 << 17, ..Inside::default() });
-    let setup = Setup::new(&mut machine);
+    let setup = Setup::crashed();
     setup.succeeds(&["capture", "-q", "vmcore", "dump"]);
     std::fs::create_dir(setup.path("bin")).unwrap();
     let recordings = concat!(env!("CARGO_MANIFEST_DIR"), "/../reclaim/tests/data/");

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::MapPolicy;
-use pagehaul_synth::{Content, Era, Image, Machine};
+use pagehaul_synth::{Content, Era, Image, Inside, Machine, Message, Task};
 use pagehaul_vmcore::{Source, SourceError};
 
 /// The program under test.
@@ -27,6 +27,18 @@ impl Setup {
 
     pub fn small() -> Self {
         Self::new(Machine::new(Era::V6_12).sampler(0x4000))
+    }
+
+    /// A machine that panicked, with a task that waits for a disk.
+    pub fn crashed() -> Self {
+        let mut machine = Machine::new(Era::V6_12);
+        machine.sampler(0x4000);
+        let text = "Kernel panic - not syncing: sysrq triggered crash";
+        machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
+        let stack = vec!["__schedule", "schedule", "io_schedule"];
+        let task = Task { pid: 20, comm: "writer".into(), state: 2, ran: 1, stack, pages: Some(100) };
+        machine.inside(0x5000, &Inside { tasks: vec![task], clock: 60, free: 1 << 17, ..Inside::default() });
+        Self::new(&mut machine)
     }
 
     /// Noise that no codec shrinks: a dump of some 30 MiB.

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 /// The program under test.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
@@ -17,6 +17,16 @@ pub fn tool(arguments: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
     command.args(arguments).stdin(Stdio::null());
     command
+}
+
+/// Runs a shell script in a directory whose `disk` is one of 6 MiB that only the script sees.
+pub fn with_small_disk(directory: &Path, script: &str) -> Output {
+    fs::create_dir_all(directory.join("disk")).unwrap();
+    Command::new("unshare")
+        .args(["--mount", "sh", "-c", &format!("mount -t tmpfs -o size=6m none disk && {script}")])
+        .current_dir(directory)
+        .output()
+        .unwrap()
 }
 
 pub struct Subject {
