@@ -35,8 +35,8 @@ const MAX_OUTPUT: u64 = 1 << 20;
 /// s3://BUCKET/KEY). It can also be a recording (.pht) of `reclaim` or `latency`, or a trace.dat. Tables are
 /// DIR/TABLE/v=1/month=YYYY-MM/CRASHID.parquet. The same dump gives the same bytes, so doing it again does no harm. Rows
 /// that `compact` has put into a file of many crashes stay there if they are the same. Others are merged into it again, unless another run
-/// goes on: the last one does it. The table manifest has a row for each DUMP, with what could not be made and why. Other processes read each dump, with a time
-/// limit and 1 GiB of memory: a bad dump is a failed row.
+/// goes on: the last one does it. The table manifest has a row for each DUMP, with what could not be made and why. Other processes read
+/// each dump, with a time limit and 1 GiB of memory: a bad dump is a failed row.
 ///
 /// Exit status: 0, all dumps have tables; 1, none could be made or written; 2, the command line is wrong; 3, some dumps failed, are
 /// incomplete, or are damaged where tables are made of them.

@@ -160,8 +160,8 @@ impl Quality {
         }
     }
 
-    /// Reads it and the size from the files of the table `dumps` of a month: that of the crash, or one of many crashes. `None` if there is none or it
-    /// is damaged: then it may be replaced.
+    /// Reads it and the size from the files of the table `dumps` of a month: that of the crash, or one of many crashes. `None` if there
+    /// is none or it is damaged: then it may be replaced.
     fn there(month: &Path, id: &str) -> Option<(Self, Option<u64>)> {
         let single = month.join(format!("{id}.parquet"));
         if single.exists() {

@@ -130,7 +130,7 @@ fn main() -> ExitCode {
                 tell!("pagehaul: {}", sentence(error.chain()));
                 return ExitCode::FAILURE;
             };
-            // The cause first: what it led to may read like a fault of its own.
+            // The cause precedes its effect.
             tell!("pagehaul: {lacking}");
             tell!("pagehaul: {}", sentence(error.chain().skip(1)));
             ExitCode::from(exit::INCOMPLETE)

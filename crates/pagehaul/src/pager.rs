@@ -21,7 +21,7 @@ pub(crate) const HELPER: &str = "hold-pager";
 /// What git sets for less, unless the user has: quit if all is on one screen, pass colours, leave the text on the screen.
 const LESS: &str = "FRX";
 
-/// The pager, and what is said on standard error while it has the screen.
+/// The pager, and the messages for standard error that wait until it has ended.
 struct Pager {
     child: Child,
     has_output: bool,

@@ -214,7 +214,7 @@ fn render(report: &Report, is_encrypted: bool, peak: u64) -> String {
 /// What went wrong, in one sentence; none if nothing did.
 fn failure(report: &Report, is_encrypted: bool) -> Option<String> {
     let why = report.outcome.why()?;
-    // How much of it arrived, nobody knows: `age -d` writes that, and then says that the rest is missing.
+    // Pages in the pipe and in the last chunk are lost, so that the number of pages in the file is not known.
     if is_encrypted {
         return Some(format!("{why}; {} ends early", report.output));
     }

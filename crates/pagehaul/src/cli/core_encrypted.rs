@@ -9,8 +9,7 @@ use pagehaul_upload::Uploading;
 
 use crate::encrypted_file;
 
-/// Writes a core through encryption. The stream of one that is not complete ends before its end, so that whoever decrypts it is
-/// told.
+/// Writes an encrypted core. An incomplete one lacks the last chunk of the age format, so that decrypting it fails at its end.
 pub(crate) fn write(
     pid: Pid,
     output: &Path,
