@@ -12,6 +12,7 @@ use crate::drivers;
 use crate::initramfs::Initramfs;
 use crate::live_pages::PageUse;
 use crate::mounts;
+use crate::pstore::Pstore;
 use crate::release::Release;
 use crate::root::{self, Root};
 use crate::signature;
@@ -154,6 +155,8 @@ pub struct Facts {
     pub loaded: bool,
     /// Whether loading is restricted.
     pub lockdown: Lockdown,
+    /// What is left of a crash whose dump fails.
+    pub pstore: Pstore,
     /// `kernel.panic_on_oops`.
     pub panic_on_oops: Option<u64>,
     /// `kernel.hung_task_panic` and `kernel.softlockup_panic`.
@@ -297,6 +300,7 @@ impl Facts {
             reserved,
             loaded: loaded.iter().any(|path| root.number(path) == Some(1)),
             lockdown: lockdown(&root.text("/sys/kernel/security/lockdown").unwrap_or_default()),
+            pstore: Pstore::read(root),
             panic_on_oops: sysctl("panic_on_oops"),
             panic_on_hang: [sysctl("hung_task_panic"), sysctl("softlockup_panic")],
             load_disabled: sysctl("kexec_load_disabled") == Some(1),

@@ -17,6 +17,7 @@ mod initramfs;
 mod live_pages;
 mod mounts;
 pub mod plan;
+pub mod pstore;
 mod release;
 mod root;
 mod shell;

@@ -30,6 +30,14 @@ const DEBIAN: &[Fault] = &[
         m.write("/proc/sys/kernel/hung_task_panic", "0");
         m.write("/proc/sys/kernel/softlockup_panic", "0");
     }),
+    ("no-pstore", |m| m.write("/sys/module/pstore/parameters/backend", "(null)\n")),
+    ("no-pstore", |m| {
+        m.remove("/sys/module/pstore/parameters/backend");
+        m.write("/sys/module/efi_pstore/parameters/pstore_disable", "Y\n");
+    }),
+    ("no-pstore-before-kdump", |m| {
+        m.write("/sys/module/kernel/parameters/crash_kexec_post_notifiers", "N\n");
+    }),
     ("no-kdump", |m| m.remove("/etc/default/kdump-tools")),
     ("disabled", |m| configure(m, "USE_KDUMP=0")),
     ("no-compressor", |m| configure(m, "USE_KDUMP=1\nKDUMP_COMPRESSION=xz")),

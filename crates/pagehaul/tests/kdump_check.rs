@@ -1,4 +1,4 @@
-//! `pagehaul kdump check` on copies of a machine's files. What it finds is tested in `crates/kdump-setup/tests`.
+//! `pagehaul kdump check` and `kdump report` on copies of a machine's files. What it finds is tested in `crates/kdump-setup/tests`.
 #![cfg(feature = "kdump-setup")]
 
 use std::fs;
@@ -131,4 +131,32 @@ fn recipients_that_lead_nowhere_are_no_recipients() {
     fs::remove_file(root.join("etc/pagehaul/recipients")).unwrap();
     let (code, text) = check(root, &[]);
     assert!(code == Some(0) && !text.contains("recipients"), "{text}");
+}
+
+#[test]
+fn a_report_without_a_dump_names_the_newest_records_of_pstore() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    good(root);
+    let report = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
+        let output = command.args(["kdump", "report", "--root"]).arg(root).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = report();
+    assert!(code == Some(1) && said.contains("no dump in /var/crash"), "{said}");
+    assert!(!said.contains("pstore"), "{said}");
+    // systemd-pstore's layout of EFI variables.
+    for (event, seconds) in [("1700000000", 1_700_000_000), ("1700009999", 1_700_009_999)] {
+        let name = format!("var/lib/systemd/pstore/{event}/001/dmesg-efi-{event}01001");
+        write(root, &name, "Panic#1 Part1\n<0>[    1.0] Kernel panic - not syncing: sysrq\n");
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        fs::File::options().write(true).open(root.join(name)).unwrap().set_modified(time).unwrap();
+        write(root, &format!("var/lib/systemd/pstore/{event}/001/dmesg.txt"), "later");
+    }
+    let (code, said) = report();
+    assert_eq!(code, Some(1), "{said}");
+    let command =
+        format!("`pagehaul triage {}/var/lib/systemd/pstore/1700009999/001/dmesg-*`", root.display());
+    assert!(said.contains("written 2023-11-15") && said.contains(&command), "{said}");
 }

@@ -8,6 +8,7 @@ mod encryption;
 mod firmware;
 mod image;
 mod loading;
+mod pstore;
 mod reservation;
 mod ssh;
 mod storage;
@@ -36,6 +37,7 @@ pub fn examine(facts: &Facts, expected: &Expected) -> Chain {
     reservation::check(facts, found.link(Link::Reservation));
     loading::check(facts, found.link(Link::Kernel));
     triggers::check(facts, found.link(Link::Trigger));
+    pstore::check(facts, found.link(Link::Trigger));
     match &facts.config {
         None => configuration::absent(found.link(Link::Units)),
         Some(config) => {

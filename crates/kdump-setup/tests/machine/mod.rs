@@ -30,6 +30,8 @@ impl Machine {
         for name in ["panic_on_oops", "hung_task_panic", "softlockup_panic"] {
             machine.write(&format!("/proc/sys/kernel/{name}"), "1\n");
         }
+        machine.write("/sys/module/pstore/parameters/backend", "efi_pstore\n");
+        machine.write("/sys/module/kernel/parameters/crash_kexec_post_notifiers", "Y\n");
         machine.write("/proc/sys/kernel/kexec_load_disabled", "0\n");
         machine.write("/sys/kernel/kexec_crash_size", "201326592\n");
         machine.write("/sys/kernel/kexec_crash_loaded", "1\n");

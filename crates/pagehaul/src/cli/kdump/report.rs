@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::bail;
 use clap::Args;
-use pagehaul_kdump_setup::{Facts, Root, Target};
+use pagehaul_kdump_setup::{Facts, Root, Target, pstore};
 use pagehaul_kernel::Kernel;
 use pagehaul_physmem::MapPolicy;
 use pagehaul_present::number::bytes;
@@ -23,7 +23,8 @@ use crate::sandbox::{self, Sandbox};
 /// Say whether the last crash was dumped, and how long each phase took
 ///
 /// Finds the newest dump in the configured directory, checks that it is complete, and compares its size and time with what
-/// `kdump test` planned. Times are those of the files, so whole seconds at best.
+/// `kdump test` planned. Times are those of the files, so whole seconds at best. Names the records of a kernel log in pstore, which may
+/// be all that is left of a crash without a dump.
 ///
 /// Exit status: 0, the dump is complete; 1, there is none; 2, the command line is wrong; 3, it is incomplete.
 #[derive(Debug, Args)]
@@ -49,6 +50,7 @@ struct Report {
     capture_ended: Option<u64>,
     booted: Option<u64>,
     planned: Option<Test>,
+    pstore: Vec<PathBuf>,
 }
 
 pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
@@ -60,9 +62,22 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     };
     let planned = Test::last(&root)?;
     let since = planned.as_ref().map_or(0, |test| test.time);
+    let (mut records, written) = pstore::records(&root);
+    if written < since {
+        records.clear();
+    }
     let Some((dump, ended)) = newest(&root, directory, since) else {
         let after = if since > 0 { format!(" since `kdump test` at {}", utc(since)) } else { String::new() };
-        bail!("no dump in {}{after}; the console's log shows why", directory.display());
+        let kept = if records.is_empty() {
+            String::new()
+        } else {
+            format!(
+                "; pstore has the end of a kernel's log, written {}: `{}`",
+                utc(written),
+                read_records(&root, &records)
+            )
+        };
+        bail!("no dump in {}{after}; the console's log shows why{kept}", directory.display());
     };
     let booted = root.read("/proc/stat").unwrap_or_default();
     let booted = String::from_utf8_lossy(&booted);
@@ -87,9 +102,16 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         crashed,
         planned,
         dump,
+        pstore: records.iter().map(|path| root.path(path)).collect(),
     };
     arguments.json.print(&report, text)?;
     Ok(if report.complete { ExitCode::SUCCESS } else { ExitCode::from(exit::INCOMPLETE) })
+}
+
+/// The command that reads records of pstore.
+fn read_records(root: &Root, records: &[PathBuf]) -> String {
+    let directory = records.first().and_then(|path| path.parent()).unwrap_or(Path::new("/"));
+    format!("pagehaul triage {}/dmesg-*", root.path(directory).display())
 }
 
 /// The newest dump in a directory or one below it, with the time of its last change, as the distributions' scripts name dumps.
@@ -140,6 +162,9 @@ fn text(report: &Report) -> String {
         if let Some(time) = time {
             out += &format!("{phase}: {}\n", seconds(time));
         }
+    }
+    if let Some(directory) = report.pstore.first().and_then(|path| path.parent()) {
+        out += &format!("pstore has the end of a kernel's log, too: {}/dmesg-*\n", directory.display());
     }
     if let Some(test) = &report.planned {
         let ratio = report.dump_bytes as f64 / test.dump_bytes.max(1) as f64;
