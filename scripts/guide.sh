@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the guide and the other documents as a book of web pages, in target/guide, with mdBook: from PATH, or built once
-# into target/tools. Fails if a link in it leads nowhere.
+# into target/tools. Fails if a link in it leads nowhere, as with Debian 13's package (0.4.48+ds-2), whose pages lack book.js and fonts.
 set -eu
 cd "$(dirname "$0")/.."
 version=0.5.4
