@@ -2,6 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
+use crate::printable::printable_lines;
 use crate::table::{Cell, Table, Tone};
 
 const STYLE: &str = include_str!("page.css");
@@ -26,7 +27,8 @@ pub fn page(title: &str, style: &str, script: &str, body: &Markup) -> String {
             }
         }
     };
-    page.into_string() + "\n"
+    // A browser shows no control characters, and marks that reverse text would show names that are not there.
+    printable_lines(&page.into_string()).into_owned() + "\n"
 }
 
 /// Builds a framed part of a page; an empty `about` is omitted.
@@ -130,6 +132,15 @@ mod tests {
         for escaped in ["&lt;/title&gt;", "a &amp; b", "&lt;b&gt;", "&lt;/td&gt;", "title=\"&quot;\""] {
             assert!(page.contains(escaped), "{escaped} in {page}");
         }
+    }
+
+    #[test]
+    fn control_characters_and_marks_that_reverse_text_are_escaped() {
+        let mut table = Table::new([""; 0]);
+        table.row([Cell::from("\u{1b}[31mexe\u{202e}gpj")]);
+        let page = page("\u{7}", "", "", &section("\u{9b}", "two\nlines", table));
+        assert!(page.contains("\\u{1b}[31mexe\\u{202e}gpj") && page.contains("two\nlines"), "{page}");
+        assert!(!page.contains(['\u{7}', '\u{9b}', '\u{1b}', '\u{202e}']), "{page}");
     }
 
     #[test]
