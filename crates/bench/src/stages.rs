@@ -19,10 +19,11 @@ use pagehaul_vmcore::{Source, SourceKind};
 use serde::{Deserialize, Serialize};
 
 use crate::contents::Contents;
+use crate::disk;
+use crate::error::BenchError;
 use crate::predict::{PLACE, Prediction, Rates, predict};
 use crate::read::every_word;
 use crate::threads::on_threads;
-use crate::{BenchError, disk};
 
 /// Bytes of the file that are read at a time, the capture's default.
 const WINDOW: u64 = 4 << 20;

@@ -6,12 +6,15 @@ use pagehaul_vmcore::Source;
 
 use crate::adaptive::AdaptiveLevel;
 use crate::batch::{Batcher, KeptPages, batch_pages};
+use crate::error::CaptureError;
 use crate::job::Job;
+use crate::options::{Format, Options};
 use crate::pack::{Batch, Packer};
 use crate::report::Clock;
+use crate::report::Report;
 use crate::scan::scan;
 use crate::write::WriteStats;
-use crate::{CaptureError, Format, Options, Outcome, Report};
+use pagehaul_run::Outcome;
 
 /// Batches compressed to estimate the ratio: 64 MiB at most, spread evenly over the kept pages.
 const SAMPLES: u64 = 64;

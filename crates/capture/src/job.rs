@@ -12,13 +12,16 @@ use pagehaul_kernel::{AddressSpace, Kernel, PageClass, Undecidable};
 use pagehaul_machine::{PageSize, Platform, arch};
 use pagehaul_output::StoredBitmap;
 
+use crate::compression::Compression;
+use crate::error::CaptureError;
+use crate::identity;
+use crate::options::{Format, Options};
 use crate::priority::OrderedPages;
+use crate::priority::Priority;
 use crate::report::{Clock, class_counts};
+use crate::report::{Found, MethodCount, PriorityCount, Report};
 use crate::selection::{Selection, Tally};
 use crate::write::WriteStats;
-use crate::{
-    CaptureError, Compression, Format, Found, MethodCount, Options, Priority, PriorityCount, Report, identity,
-};
 use pagehaul_run::{Phase, Progress};
 use pagehaul_vmcore::Source;
 

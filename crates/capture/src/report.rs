@@ -6,7 +6,8 @@ use pagehaul_run::{Outcome, Phase};
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 
-use crate::{CaptureError, Priority};
+use crate::error::CaptureError;
+use crate::priority::Priority;
 
 /// Returns the outcome of a capture that reached its end, with `unreadable` pages of `source` missing. Whether a dump is
 /// complete is decided only here: the mark in the file, the report and the exit status follow from it.

@@ -14,16 +14,18 @@ use pagehaul_output::{
 
 use crate::batch::{KeptPages, Pass};
 use crate::discard::Discard;
+use crate::error::CaptureError;
 use crate::error::output_error;
 use crate::job::Job;
 use crate::limits::check_size;
+use crate::options::{Format, KnownPages, Options, Target};
 use crate::priority_bitmaps::PriorityBitmaps;
 use crate::report::Clock;
+use crate::report::Report;
 use crate::scan::scan;
 use crate::selection::{Selection, Tally};
 use crate::split;
 use crate::write::{PageWork, WriteStats, write_pages};
-use crate::{CaptureError, Format, KnownPages, Options, Report, Target};
 use pagehaul_run::{Phase, Progress};
 use pagehaul_vmcore::Source;
 

@@ -5,12 +5,14 @@ use std::time::Instant;
 use pagehaul_output::WriteError;
 use pagehaul_run::{Outcome, Phase, Progress};
 
+use crate::error::ProcessError;
 use crate::filter::Kinds;
 use crate::job::Job;
+use crate::options::{Mode, Options};
 use crate::output::{Output, Target};
 use crate::report::Report;
 use crate::transfer::Transferred;
-use crate::{Mode, Options, Pid, ProcessError, procfs};
+use crate::{Pid, procfs};
 
 /// Writes a core of a process. A core that could not be completed is marked incomplete, and the report says why. An error
 /// means that there is no core.

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::{ReadAt, shown};
 
-use crate::RemoteError;
 use crate::cache::Cache;
+use crate::error::RemoteError;
 use crate::forks::PerProcess;
 use crate::object::{Object, Ranges};
 use crate::process;

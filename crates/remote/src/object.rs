@@ -4,9 +4,9 @@ use pagehaul_run::{Patience, Retry, Stop};
 use twox_hash::XxHash3_64;
 use ureq::http::StatusCode;
 
-use crate::RemoteError;
 use crate::answer::Reply;
 use crate::client::Client;
+use crate::error::RemoteError;
 use crate::failure::Failure;
 use crate::location::Location;
 

@@ -12,10 +12,10 @@ use crc_fast::{CrcAlgorithm, Digest, checksum};
 use pagehaul_run::{Patience, Retry, Stop};
 use rusty_s3::Method;
 
-use crate::RemoteError;
 use crate::answer::Expected;
 use crate::call::Call;
 use crate::client::{Client, LIST_OF_PARTS};
+use crate::error::RemoteError;
 use crate::failure::Failure;
 use crate::location::Location;
 use crate::xml::Element;

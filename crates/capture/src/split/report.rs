@@ -11,9 +11,10 @@ use super::plan::SplitPlan;
 use super::writer::Written;
 use crate::job::Job;
 use crate::report::{Clock, outcome_at_end};
+use crate::report::{PartReport, Report};
 use crate::selection::Tally;
 use crate::write::WriteStats;
-use crate::{Outcome, PartReport, Report};
+use pagehaul_run::Outcome;
 
 /// Returns the report of an output to which nothing is written yet.
 pub(super) fn new_part(path: &Path) -> PartReport {

@@ -662,7 +662,8 @@ fn earlier(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Backlog, Hex, NetDevice, TransmitQueue};
+    use crate::hex::Hex;
+    use crate::structures::net::{Backlog, NetDevice, TransmitQueue};
 
     fn device(up: bool, queue: TransmitQueue) -> Net {
         let device = NetDevice {
