@@ -10,8 +10,8 @@ use crate::error::CaptureError;
 use crate::job::Job;
 use crate::options::{Format, Options};
 use crate::pack::{Batch, Packer};
+use crate::report::CaptureReport;
 use crate::report::Clock;
-use crate::report::Report;
 use crate::scan::scan;
 use crate::write::WriteStats;
 use pagehaul_run::Outcome;
@@ -20,7 +20,11 @@ use pagehaul_run::Outcome;
 const SAMPLES: u64 = 64;
 
 /// Classifies all pages, compresses a sample, and reports what a capture would write.
-pub fn estimate(source: &Source, options: &Options, progress: &Progress) -> Result<Report, CaptureError> {
+pub fn estimate(
+    source: &Source,
+    options: &Options,
+    progress: &Progress,
+) -> Result<CaptureReport, CaptureError> {
     let mut clock = Clock::start();
     let job = Job::prepare(source, options, progress)?;
     let selection = job.selection();

@@ -34,7 +34,7 @@ pub use model::waits::{Held, Locks, Wait};
 pub use model::workers::Worker;
 pub use report::difference::{Change, Difference, Sides, difference};
 pub use report::gaps::{Gap, Gaps, Part};
-pub use report::triage::{LastLine, Report, TaskStack};
+pub use report::triage::{LastLine, TaskStack, TriageReport};
 pub use structures::block::{Request, Suspended, requests, suspended};
 pub use structures::crash_notes::saved_registers;
 pub use structures::memory::{

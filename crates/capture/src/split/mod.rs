@@ -32,7 +32,7 @@ use crate::limits::Deadline;
 use crate::options::Format;
 use crate::pack::Packer;
 use crate::report::Clock;
-use crate::report::{PartReport, Report};
+use crate::report::{CaptureReport, PartReport};
 use crate::write::buffers;
 use dispatch::Dispatcher;
 use packing::{SplitBatch, SplitPacking};
@@ -56,7 +56,7 @@ pub(crate) fn capture(
     paths: &[PathBuf],
     overwrite: bool,
     clock: &mut Clock,
-) -> Result<Report, CaptureError> {
+) -> Result<CaptureReport, CaptureError> {
     let units = Units::new(job.selection().max_pfn());
     check(job, paths, &units)?;
     let mut reports: Vec<PartReport> = paths.iter().map(|path| report::new_part(path)).collect();
@@ -155,7 +155,7 @@ fn write(
     units: Units,
     mut reports: Vec<PartReport>,
     clock: &mut Clock,
-) -> Result<Report, CaptureError> {
+) -> Result<CaptureReport, CaptureError> {
     let level = AdaptiveLevel::new(job.compression().ladder());
     let layout = job.layout()?;
     let page_size = layout.page_size();

@@ -10,8 +10,8 @@ use pagehaul_vmcore::Source;
 use super::plan::SplitPlan;
 use super::writer::Written;
 use crate::job::Job;
+use crate::report::{CaptureReport, PartReport};
 use crate::report::{Clock, outcome_at_end};
-use crate::report::{PartReport, Report};
 use crate::selection::Tally;
 use crate::write::WriteStats;
 use pagehaul_run::Outcome;
@@ -131,7 +131,7 @@ pub(super) fn report(
     tally: &Tally,
     total: Total,
     clock: &Clock,
-) -> Report {
+) -> CaptureReport {
     let complete = total.stats.outcome.is_success();
     let bytes = parts.iter().filter(|part| part.exists).map(|part| part.output_bytes).sum();
     let names: Vec<&str> = parts.iter().filter(|part| part.exists).map(|part| part.output.as_str()).collect();

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use super::gaps::{Gaps, Part};
-use super::triage::Report;
+use super::triage::TriageReport;
 use crate::model::stacks::StackGroup;
 use crate::structures::memory::counter_bytes;
 
@@ -75,11 +75,12 @@ pub struct Difference {
 const COMPARED: [Part; 5] = [Part::Tasks, Part::Memory, Part::Slab, Part::Vmalloc, Part::Modules];
 
 /// Compares two reports.
-pub fn difference(before: &Report, after: &Report) -> Difference {
+pub fn difference(before: &TriageReport, after: &TriageReport) -> Difference {
     let differ = |a: &String, b: &String| (a != b).then(|| [a.clone(), b.clone()]);
-    let findings = |report: &Report| report.verdict.iter().map(|finding| finding.text.clone()).collect();
-    let modules = |report: &Report| report.modules.iter().map(|module| module.name.clone()).collect();
-    let signature = |report: &Report| {
+    let findings =
+        |report: &TriageReport| report.verdict.iter().map(|finding| finding.text.clone()).collect();
+    let modules = |report: &TriageReport| report.modules.iter().map(|module| module.name.clone()).collect();
+    let signature = |report: &TriageReport| {
         let none = if report.death.unknown.is_some() { "not known" } else { "none" };
         report.signature.as_ref().map_or_else(|| none.into(), |it| format!("{} ({})", it.sig, it.text()))
     };
@@ -151,13 +152,13 @@ fn changes_of_both(mut before: Rows, mut after: Rows) -> Vec<Change> {
 
 type Rows = Vec<(String, u64)>;
 
-fn states(report: &Report) -> Rows {
+fn states(report: &TriageReport) -> Rows {
     let all = ("all".to_owned(), report.tasks.all.len() as u64);
     let states = report.states.iter().map(|(letter, number)| (letter.to_string(), *number as u64));
     states.chain([all]).collect()
 }
 
-fn memory(report: &Report) -> Rows {
+fn memory(report: &TriageReport) -> Rows {
     let size = report.system.page_size;
     let mut rows: Rows = Vec::new();
     for zone in &report.memory.zones {
@@ -173,11 +174,11 @@ fn memory(report: &Report) -> Rows {
     rows
 }
 
-fn slab(report: &Report) -> Rows {
+fn slab(report: &TriageReport) -> Rows {
     report.slab.iter().map(|cache| (cache.name.clone(), cache.bytes)).collect()
 }
 
-fn vmalloc(report: &Report) -> Rows {
+fn vmalloc(report: &TriageReport) -> Rows {
     let Some(vmalloc) = &report.vmalloc else { return Vec::new() };
     let size = report.system.page_size;
     let backlog = vmalloc.backlog_pages.map(|pages| ("freed but not purged".to_owned(), pages.bytes(size)));

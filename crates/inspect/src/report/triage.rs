@@ -58,7 +58,7 @@ pub struct TaskStack {
 
 /// The report of a machine.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct TriageReport {
     /// The machine.
     pub system: System,
     /// How it died.
@@ -112,7 +112,7 @@ pub struct Report {
     pub tasks: Tasks,
 }
 
-impl Report {
+impl TriageReport {
     /// Reads everything, and finds what is wrong. `log` is the log, or why it cannot be read.
     pub fn new(machine: &Machine<'_>, log: Result<&KernelLog, &KernelError>) -> Self {
         let mut report = Self::read(machine, log);

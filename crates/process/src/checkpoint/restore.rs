@@ -37,7 +37,7 @@ pub struct RestartOptions {
     pub arguments: Vec<String>,
 }
 
-/// Report of a finished run.
+/// The report of a finished run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RestartReport {
     /// The first process.
