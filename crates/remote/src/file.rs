@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
     use crate::forks::tests::in_child;
-    use crate::server::{Response, Server};
+    use pagehaul_test_support::server::{Response, Server};
 
     #[test]
     fn a_child_reads_what_its_parent_opened() {

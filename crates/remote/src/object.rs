@@ -153,7 +153,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::server::{Response, Server};
+    use pagehaul_test_support::server::{Response, Server};
 
     fn sample(size: usize) -> Vec<u8> {
         (0..size).map(|at| ((at / 3) ^ (at >> 8)) as u8).collect()

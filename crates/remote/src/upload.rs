@@ -308,8 +308,8 @@ mod tests {
     use super::*;
     use crate::client::Target;
     use crate::s3::S3Object;
-    use crate::server::{Request, Response, Server};
     use crate::settings::{Credentials, Settings};
+    use pagehaul_test_support::server::{Request, Response, Server};
 
     const PART: u64 = 1000;
 

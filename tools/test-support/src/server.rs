@@ -1,5 +1,4 @@
 //! A small HTTP server on the loopback interface that fails as tests want it to.
-#![allow(dead_code)] // each test file uses its own part
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,11 +13,13 @@ use std::time::Duration;
 pub struct Request {
     /// How many requests came before.
     pub number: usize,
+    /// `GET` and so on.
     pub method: String,
     /// Path and query.
     pub target: String,
     /// By lower-case name.
     pub headers: BTreeMap<String, String>,
+    /// What follows the headers.
     pub body: Vec<u8>,
 }
 
@@ -33,8 +34,11 @@ impl Request {
 /// A response.
 #[derive(Debug, Clone, Default)]
 pub struct Response {
+    /// The status code.
     pub status: u16,
+    /// Headers, without the length.
     pub headers: Vec<(String, String)>,
+    /// What follows them.
     pub body: Vec<u8>,
     /// Bytes of the body after which the connection is closed.
     pub cut: Option<usize>,
@@ -43,6 +47,7 @@ pub struct Response {
 }
 
 impl Response {
+    /// Answers with a status and a text.
     pub fn status(status: u16, body: &str) -> Self {
         Self { status, body: body.into(), ..Self::default() }
     }

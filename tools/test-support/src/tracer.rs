@@ -1,8 +1,5 @@
 //! Runs a command, with all that it starts, and does something at one of its system calls.
 
-// Not every test uses all of it.
-#![allow(dead_code)]
-
 use std::collections::HashSet;
 use std::fs;
 use std::io;

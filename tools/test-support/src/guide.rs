@@ -1,5 +1,4 @@
 //! The guide's chapters, and the commands in them.
-#![allow(dead_code)] // each test file uses its own part
 
 use std::path::{Path, PathBuf};
 
