@@ -12,7 +12,7 @@ use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PageBuf, bits};
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 
-use crate::BenchError;
+use crate::error::BenchError;
 use crate::pages;
 
 /// The default methods.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use pagehaul_output::{AlignedBuffer, DumpFileOptions, Output, OutputFile};
 use pagehaul_run::BytesWritten;
 
-use crate::BenchError;
+use crate::error::BenchError;
 
 /// Bytes per write, as a capture writes.
 const CHUNK: usize = 2 << 20;

@@ -11,7 +11,7 @@ use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{Access, MapPolicy, MappedFile};
 use serde::Serialize;
 
-use crate::BenchError;
+use crate::error::BenchError;
 
 /// The windows swept: 4 KiB to 64 MiB.
 pub const WINDOWS: [u64; 15] = {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use pagehaul_capture::{NextPages, Options, Report, Target, capture, with_kept_pages};
+use pagehaul_capture::{CaptureReport, NextPages, Options, Target, capture, with_kept_pages};
 use pagehaul_codec::{Compressor, Method};
 use pagehaul_kernel::{DumpLevel, Kernel, PageScanner};
 use pagehaul_machine::{PageSize, PhysAddr};
@@ -19,10 +19,11 @@ use pagehaul_vmcore::{Source, SourceKind};
 use serde::{Deserialize, Serialize};
 
 use crate::contents::Contents;
+use crate::disk;
+use crate::error::BenchError;
 use crate::predict::{PLACE, Prediction, Rates, predict};
 use crate::read::every_word;
 use crate::threads::on_threads;
-use crate::{BenchError, disk};
 
 /// Bytes of the file that are read at a time, the capture's default.
 const WINDOW: u64 = 4 << 20;
@@ -129,8 +130,8 @@ struct Round {
     reading: f64,
     codec: f64,
     /// Packed and discarded.
-    dropped: Report,
-    whole: Report,
+    dropped: CaptureReport,
+    whole: CaptureReport,
     whole_seconds: f64,
     disk: f64,
 }
@@ -249,7 +250,7 @@ fn round(
 }
 
 /// Fails if a capture ended early: its times are too short.
-fn done(report: Report) -> Result<Report, BenchError> {
+fn done(report: CaptureReport) -> Result<CaptureReport, BenchError> {
     match report.outcome.why() {
         Some(why) if !report.outcome.is_at_end() => {
             Err(BenchError::Wrong(format!("the capture ended early: {why}")))

@@ -2,7 +2,7 @@
 
 use std::thread::{self, Builder};
 
-use crate::BenchError;
+use crate::error::BenchError;
 
 /// Does `work` on `threads` threads including the calling one, or on as many as the system allows. The threads divide the
 /// work among themselves, so fewer of them do the same.

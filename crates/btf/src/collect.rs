@@ -5,7 +5,8 @@ use std::collections::HashSet;
 
 use pagehaul_kernel::ReadVirtual;
 
-use crate::{Fault, Object};
+use crate::fault::Fault;
+use crate::object::Object;
 
 /// Objects of one walk. 4 million tasks is the kernel's own limit (PID_MAX_LIMIT).
 const MAX_NODES: usize = 4 << 20;

@@ -1,6 +1,8 @@
 //! Maple trees (include/linux/maple_tree.h; 54a611b60590, 6.1).
 
-use crate::{Fault, Object, Walk};
+use crate::collect::Walk;
+use crate::fault::Fault;
+use crate::object::Object;
 
 /// Nodes are aligned to 256 bytes: the low byte of a pointer to one holds its type and flags.
 const NODE_FLAGS: u64 = 0xff;

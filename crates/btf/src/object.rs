@@ -1,7 +1,8 @@
 //! A typed address.
 
+use crate::fault::Fault;
+use crate::space::Space;
 use crate::types::{Kind, TypeId};
-use crate::{Fault, Space};
 
 /// Longest text that is read.
 const LONGEST_TEXT: usize = 4096;
@@ -185,5 +186,42 @@ impl<'a> Object<'a> {
         let btf = self.space.btf();
         let name = btf.get(self.type_id).map(|found| btf.name(&found)).filter(|name| !name.is_empty());
         name.unwrap_or_else(|| format!("the value at {:#x}", self.address))
+    }
+}
+
+impl Space<'_> {
+    /// Returns the object of a structure at an address.
+    pub fn object(&self, address: u64, record: &str) -> Result<Object<'_>, Fault> {
+        Ok(Object::new(self, address, self.record(record)?))
+    }
+
+    /// Announces objects that are read soon. Memory on a server is fetched together.
+    pub fn will_need(&self, objects: &[Object<'_>]) {
+        if self.memory().is_remote() {
+            let range = |object: &Object<'_>| {
+                let start = object.address();
+                Some(start..start.saturating_add(object.size()?))
+            };
+            self.memory().will_need(&objects.iter().filter_map(range).collect::<Vec<_>>());
+        }
+    }
+
+    /// Announces a member of each object, and all pointers on the way to it: `signal->thread_head`; `mm->` is all that `mm` points to.
+    /// Returns the members that can be reached; none of local memory, where nothing has to be announced.
+    pub fn announce<'s>(&'s self, objects: &[Object<'s>], path: &str) -> Vec<Object<'s>> {
+        if !self.memory().is_remote() {
+            return Vec::new();
+        }
+        let mut found = objects.to_vec();
+        for (at, part) in path.split("->").enumerate() {
+            if at > 0 {
+                found = found.iter().filter_map(|pointer| pointer.target().ok()).collect();
+            }
+            if !part.is_empty() {
+                found = found.iter().filter_map(|object| object.get(part).ok()).collect();
+            }
+            self.will_need(&found);
+        }
+        found
     }
 }

@@ -3,7 +3,7 @@
 use pagehaul_machine::PageSize;
 use pagehaul_output::StoredBitmap;
 
-use crate::CaptureError;
+use crate::error::CaptureError;
 use crate::priority::Priority;
 use crate::selection::{BlockSelection, Selection, Selector};
 

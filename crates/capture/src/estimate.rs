@@ -6,18 +6,25 @@ use pagehaul_vmcore::Source;
 
 use crate::adaptive::AdaptiveLevel;
 use crate::batch::{Batcher, KeptPages, batch_pages};
+use crate::error::CaptureError;
 use crate::job::Job;
+use crate::options::{Format, Options};
 use crate::pack::{Batch, Packer};
+use crate::report::CaptureReport;
 use crate::report::Clock;
 use crate::scan::scan;
 use crate::write::WriteStats;
-use crate::{CaptureError, Format, Options, Outcome, Report};
+use pagehaul_run::Outcome;
 
 /// Batches compressed to estimate the ratio: 64 MiB at most, spread evenly over the kept pages.
 const SAMPLES: u64 = 64;
 
 /// Classifies all pages, compresses a sample, and reports what a capture would write.
-pub fn estimate(source: &Source, options: &Options, progress: &Progress) -> Result<Report, CaptureError> {
+pub fn estimate(
+    source: &Source,
+    options: &Options,
+    progress: &Progress,
+) -> Result<CaptureReport, CaptureError> {
     let mut clock = Clock::start();
     let job = Job::prepare(source, options, progress)?;
     let selection = job.selection();

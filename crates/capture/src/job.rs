@@ -12,13 +12,16 @@ use pagehaul_kernel::{AddressSpace, Kernel, PageClass, Undecidable};
 use pagehaul_machine::{PageSize, Platform, arch};
 use pagehaul_output::StoredBitmap;
 
+use crate::compression::Compression;
+use crate::error::CaptureError;
+use crate::identity;
+use crate::options::{Format, Options};
 use crate::priority::OrderedPages;
+use crate::priority::Priority;
+use crate::report::{CaptureReport, Found, MethodCount, PriorityCount};
 use crate::report::{Clock, class_counts};
 use crate::selection::{Selection, Tally};
 use crate::write::WriteStats;
-use crate::{
-    CaptureError, Compression, Format, Found, MethodCount, Options, Priority, PriorityCount, Report, identity,
-};
 use pagehaul_run::{Phase, Progress};
 use pagehaul_vmcore::Source;
 
@@ -181,7 +184,7 @@ impl<'a> Job<'a> {
         stats: WriteStats,
         output_bytes: u64,
         clock: &Clock,
-    ) -> Report {
+    ) -> CaptureReport {
         let mut warnings = self.warnings.clone();
         if let Some(inconsistency) = &tally.inconsistency {
             let many = match tally.contradictions {
@@ -205,7 +208,7 @@ impl<'a> Job<'a> {
             Some(MethodCount { method: method.to_string(), pages: *pages })
         };
         let methods = self.compression().ladder().iter().filter_map(count).collect();
-        Report {
+        CaptureReport {
             outcome: stats.outcome,
             source: self.source.path().display().to_string(),
             output: output.map(|path| path.display().to_string()),

@@ -6,9 +6,10 @@ use pagehaul_run::Progress;
 use pagehaul_vmcore::Source;
 
 use crate::batch::{Batcher, KeptPages};
+use crate::error::CaptureError;
 use crate::job::Job;
+use crate::options::Options;
 use crate::scan::scan;
-use crate::{CaptureError, Options};
 
 /// Fills a vector with the PFNs of the next batch, ascending, and returns whether there was one. Threads share it.
 pub type NextPages<'a> = dyn Fn(&mut Vec<u64>) -> Result<bool, CaptureError> + Sync + 'a;

@@ -36,5 +36,7 @@ pub use kept::{NextPages, kept_bytes, with_kept_pages};
 pub use options::{Format, KnownPages, Limits, Options, Target};
 pub use pagehaul_run::Outcome;
 pub use priority::Priority;
-pub use report::{ClassCount, Found, MethodCount, PartReport, Phases, PriorityCount, Report, Unreadable};
+pub use report::{
+    CaptureReport, ClassCount, Found, MethodCount, PartReport, Phases, PriorityCount, Unreadable,
+};
 pub use run::{capture, capture_with};

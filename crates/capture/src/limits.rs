@@ -7,8 +7,10 @@ use pagehaul_machine::PageSize;
 use pagehaul_output::{DumpWriter, FinishBound, PageBatch, WriteCosts, WriteError};
 
 use crate::batch::batch_pages;
+use crate::error::CaptureError;
+use crate::options::Limits;
 use crate::report::Clock;
-use crate::{CaptureError, Limits, Outcome};
+use pagehaul_run::Outcome;
 
 /// Safety factor: a disk may be slower at the end than it was measured.
 const CAUTION: u32 = 2;

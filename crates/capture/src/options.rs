@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pagehaul_kernel::DumpLevel;
 
-use crate::Compression;
+use crate::compression::Compression;
 
 /// The format of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

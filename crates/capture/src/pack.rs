@@ -7,9 +7,9 @@ use pagehaul_machine::PageSize;
 use pagehaul_output::{PageBatch, StoredPage};
 use pagehaul_physmem::{PageState, PhysMemory, View};
 
-use crate::CaptureError;
 use crate::adaptive::AdaptiveLevel;
 use crate::batch::batch_pages;
+use crate::error::CaptureError;
 
 /// Bytes requested from the source at once: pages that are read rather than mapped are still in the CPU cache when they are
 /// packed.

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::CaptureError;
 use crate::batch::Pass;
+use crate::error::CaptureError;
 use crate::error::output_error;
 use crate::priority::Priority;
 use crate::selection::{BlockSelection, Tally};

@@ -6,7 +6,8 @@ use pagehaul_run::{Outcome, Phase};
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 
-use crate::{CaptureError, Priority};
+use crate::error::CaptureError;
+use crate::priority::Priority;
 
 /// Returns the outcome of a capture that reached its end, with `unreadable` pages of `source` missing. Whether a dump is
 /// complete is decided only here: the mark in the file, the report and the exit status follow from it.
@@ -84,7 +85,7 @@ pub struct PartReport {
     /// The file.
     pub output: String,
     /// How writing it ended. A part that ended early, because its disk is full or failed, left its pages to the others. The
-    /// incomplete mark in the file is about the whole set: see [`Report::outcome`].
+    /// incomplete mark in the file is about the whole set: see [`CaptureReport::outcome`].
     pub outcome: Outcome,
     /// Whether the file exists: a part without pages is removed.
     pub exists: bool,
@@ -117,7 +118,7 @@ pub struct Phases {
 
 /// The report of a capture.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
+pub struct CaptureReport {
     /// How it ended.
     pub outcome: Outcome,
     /// The source.
@@ -183,7 +184,7 @@ pub struct Report {
     pub warnings: Vec<String>,
 }
 
-impl Report {
+impl CaptureReport {
     /// Writes the checksums of `file`, if they are enabled. If they fail, so does the capture, unless it says already that the
     /// dump is incomplete.
     pub(crate) fn add_checksums(&mut self, file: &OutputFile) -> Result<(), CaptureError> {

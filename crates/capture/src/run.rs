@@ -14,16 +14,18 @@ use pagehaul_output::{
 
 use crate::batch::{KeptPages, Pass};
 use crate::discard::Discard;
+use crate::error::CaptureError;
 use crate::error::output_error;
 use crate::job::Job;
 use crate::limits::check_size;
+use crate::options::{Format, KnownPages, Options, Target};
 use crate::priority_bitmaps::PriorityBitmaps;
+use crate::report::CaptureReport;
 use crate::report::Clock;
 use crate::scan::scan;
 use crate::selection::{Selection, Tally};
 use crate::split;
 use crate::write::{PageWork, WriteStats, write_pages};
-use crate::{CaptureError, Format, KnownPages, Options, Report, Target};
 use pagehaul_run::{Phase, Progress};
 use pagehaul_vmcore::Source;
 
@@ -37,7 +39,7 @@ pub fn capture(
     target: &Target,
     options: &Options,
     progress: &Progress,
-) -> Result<Report, CaptureError> {
+) -> Result<CaptureReport, CaptureError> {
     capture_with(source, target, options, &KnownPages::default(), progress)
 }
 
@@ -48,7 +50,7 @@ pub fn capture_with(
     options: &Options,
     known: &KnownPages,
     progress: &Progress,
-) -> Result<Report, CaptureError> {
+) -> Result<CaptureReport, CaptureError> {
     let mut clock = Clock::start();
     if let (Target::Stdout | Target::Pipe { .. }, Format::Kdump | Format::Elf) = (target, options.format) {
         return Err(CaptureError::Refused(format!(
@@ -107,7 +109,7 @@ fn kdump(
     first: &[Range<u64>],
     mut file: OutputFile,
     clock: &mut Clock,
-) -> Result<Report, CaptureError> {
+) -> Result<CaptureReport, CaptureError> {
     let path = file.path().to_owned();
     let layout = job.layout()?;
     let header = job.header();
@@ -153,7 +155,7 @@ fn order(
 }
 
 /// Writes a flattened stream. Pages are classified twice, because a stream cannot be read back.
-fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<Report, CaptureError> {
+fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<CaptureReport, CaptureError> {
     let mut stream = FlattenedOutput::new(out, job.progress.bytes_written())
         .map_err(|error| output_error(path, error.into()))?;
     let layout = job.layout()?;
@@ -169,7 +171,7 @@ fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<R
 }
 
 /// Writes an ELF file.
-fn elf(job: &Job<'_>, file: OutputFile, clock: &mut Clock) -> Result<Report, CaptureError> {
+fn elf(job: &Job<'_>, file: OutputFile, clock: &mut Clock) -> Result<CaptureReport, CaptureError> {
     let path = file.path().to_owned();
     let (kept, tally) = temporary_bitmap(job, &path, clock)?;
     let (dump, stats) = pack_elf(job, file, (kept, &tally), &path, clock)?;
@@ -178,7 +180,12 @@ fn elf(job: &Job<'_>, file: OutputFile, clock: &mut Clock) -> Result<Report, Cap
 }
 
 /// Writes an ELF file as a flattened stream.
-fn elf_stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<Report, CaptureError> {
+fn elf_stream(
+    job: &Job<'_>,
+    out: &File,
+    path: &Path,
+    clock: &mut Clock,
+) -> Result<CaptureReport, CaptureError> {
     let stream = FlattenedOutput::new(out, job.progress.bytes_written())
         .map_err(|error| output_error(path, error.into()))?;
     // A pipe has no directory.
@@ -189,7 +196,7 @@ fn elf_stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Resu
 }
 
 /// Packs pages and drops them.
-fn discard(job: &Job<'_>, clock: &mut Clock) -> Result<Report, CaptureError> {
+fn discard(job: &Job<'_>, clock: &mut Clock) -> Result<CaptureReport, CaptureError> {
     let (bitmap, tally) = temporary_bitmap(job, &std::env::temp_dir().join("dump"), clock)?;
     let kept = KeptPages::Passes(vec![Pass { priority: None, bitmap }]);
     let (mut dump, path) = (Discard::default(), Path::new("nowhere"));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pagehaul_pool::{Ticket, Work, ordered};
 use pagehaul_run::{Phase, Progress};
 
-use crate::CaptureError;
+use crate::error::CaptureError;
 use crate::selection::{BlockSelection, Selection, Selector, Tally};
 
 /// Blocks in flight per thread.

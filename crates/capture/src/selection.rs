@@ -6,7 +6,7 @@ use pagehaul_kernel::{DumpLevel, Inconsistency, Kernel, PageClass, PageScanner};
 use pagehaul_machine::{PageSize, Pfn};
 use pagehaul_physmem::{PhysMemory, bits};
 
-use crate::CaptureError;
+use crate::error::CaptureError;
 use crate::priority::{OrderedPages, Priority, overlaps};
 
 /// Pages per block without a kernel: those of a memory section on x86_64, as many as fit one block of bitmap.

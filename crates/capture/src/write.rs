@@ -14,13 +14,17 @@ use pagehaul_vmcore::Source;
 
 use crate::adaptive::{AdaptiveLevel, LevelController};
 use crate::batch::{Batcher, KeptPages};
+use crate::compression::Compression;
+use crate::error::CaptureError;
 use crate::error::output_error;
 use crate::limits::{Deadline, check_size_of};
+use crate::options::Limits;
 use crate::pack::{Batch, Packer};
 use crate::priority::Priority;
+use crate::report::Unreadable;
 use crate::report::{Clock, outcome_at_end};
 use crate::selection::Selection;
-use crate::{CaptureError, Compression, Limits, Outcome, Unreadable};
+use pagehaul_run::Outcome;
 
 /// Unreadable pages that a report lists; the others are only counted.
 const NAMED: usize = 16;

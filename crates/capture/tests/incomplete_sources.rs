@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{Bench, machine, options};
-use pagehaul_capture::{Format, Outcome, Report, Target, capture};
+use pagehaul_capture::{CaptureReport, Format, Outcome, Target, capture};
 use pagehaul_machine::{KernelMapping, PhysAddr};
 use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PhysMemory, RangeMap, ReadError, View};
 use pagehaul_run::{Phase, Progress};
@@ -84,7 +84,7 @@ fn dump(
     layout: Layout,
     level: &str,
     progress: &Progress,
-) -> (Vec<PathBuf>, Report) {
+) -> (Vec<PathBuf>, CaptureReport) {
     let (format, names) = match layout {
         Layout::One(format) => (format, &["dump"][..]),
         Layout::Split => (Format::Kdump, &["part-0", "part-1"][..]),
@@ -135,7 +135,7 @@ fn kept(bench: &Bench, layout: Layout, level: &str, pfns: Range<u64>) -> u64 {
     bench.image.expected(level).iter().filter(|pfn| pfns.contains(pfn)).count() as u64
 }
 
-fn assert_lost(bench: &Bench, layout: Layout, (paths, report): &(Vec<PathBuf>, Report), lost: u64) {
+fn assert_lost(bench: &Bench, layout: Layout, (paths, report): &(Vec<PathBuf>, CaptureReport), lost: u64) {
     let what = format!("{layout:?}: {:?}, {} unreadable", report.outcome, report.unreadable_pages);
     assert!(matches!(report.outcome, Outcome::PagesUnreadable(_)) && is_marked(paths), "{what}");
     assert_eq!(report.unreadable_pages, lost, "{what}");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::{Bench, assert_complete, machine, options};
-use pagehaul_capture::{CaptureError, Format, Limits, Options, Outcome, Report, Target, capture};
+use pagehaul_capture::{CaptureError, CaptureReport, Format, Limits, Options, Outcome, Target, capture};
 use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, ReadError};
 use pagehaul_run::{Phase, Progress};
@@ -17,7 +17,7 @@ fn names(bench: &Bench, count: usize) -> Vec<PathBuf> {
     (0..count).map(|part| bench.path(&format!("part-{part}"))).collect()
 }
 
-fn into_parts(bench: &Bench, paths: &[PathBuf], options: &Options) -> Result<Report, CaptureError> {
+fn into_parts(bench: &Bench, paths: &[PathBuf], options: &Options) -> Result<CaptureReport, CaptureError> {
     let target = Target::Parts { paths: paths.to_vec(), overwrite: false };
     capture(&bench.source(), &target, options, &Progress::default())
 }
@@ -43,7 +43,7 @@ fn held(paths: &[PathBuf], image: &Image) -> (Vec<u64>, Vec<u64>) {
     (held, lost)
 }
 
-fn ranges(report: &Report) -> Vec<(u64, u64)> {
+fn ranges(report: &CaptureReport) -> Vec<(u64, u64)> {
     report.parts.iter().filter(|part| part.exists).map(|part| (part.start_pfn, part.end_pfn)).collect()
 }
 
@@ -207,7 +207,7 @@ fn no_time_at_all_leaves_parts_of_nothing() {
 }
 
 /// The files of a capture that ended early are marked, and hold what the report says.
-fn assert_marked(report: &Report, image: &Image) {
+fn assert_marked(report: &CaptureReport, image: &Image) {
     let there: Vec<_> = report.parts.iter().filter(|part| part.exists).collect();
     let mut written = 0;
     for part in &there {

@@ -19,7 +19,7 @@ fn slow_machine() -> Machine {
 }
 
 /// Captures, and stops once pages are being packed.
-fn stopped(bench: &Bench, name: &str, format: Format) -> pagehaul_capture::Report {
+fn stopped(bench: &Bench, name: &str, format: Format) -> pagehaul_capture::CaptureReport {
     let progress = Progress::default();
     let source = bench.source();
     let target = Target::File { path: bench.path(name), overwrite: false };

@@ -1,6 +1,8 @@
 use zstd_safe::{CCtx, CParameter, ParamSwitch};
 
-use crate::{Codec, CodecError, Method, deflate, lzo, zstd};
+use crate::error::CodecError;
+use crate::method::{Codec, Method};
+use crate::{deflate, lzo, zstd};
 
 /// Compresses pages with one method. Belongs to one thread, and allocates nothing per page after the largest
 /// page size.

@@ -1,8 +1,9 @@
 use libdeflater::DecompressionError;
 use zstd_safe::DCtx;
 
+use crate::error::CodecError;
 use crate::lzo::{self, DecodeError};
-use crate::{Codec, CodecError};
+use crate::method::Codec;
 
 /// Decompresses pages of any codec. Belongs to one thread; creates the context of a codec when it is first
 /// needed.

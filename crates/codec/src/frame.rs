@@ -2,7 +2,8 @@
 
 use zstd_safe::{CCtx, CParameter, DCtx};
 
-use crate::{Codec, CodecError, Method};
+use crate::error::CodecError;
+use crate::method::{Codec, Method};
 
 /// Compresses frames. Belongs to one thread.
 pub struct FrameCompressor {

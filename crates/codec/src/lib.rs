@@ -21,8 +21,8 @@ mod zstd;
 
 pub use compress::Compressor;
 pub use decompress::Decompressor;
-pub use error::{CodecError, MethodError};
+pub use error::CodecError;
 pub use frame::{FrameCompressor, FrameDecompressor, zstd_level};
 pub use inflate::inflate;
-pub use method::{Codec, Method};
+pub use method::{Codec, Method, MethodError};
 pub use zero::is_zero;

@@ -2,7 +2,46 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use crate::MethodError;
+/// Why a text or a number is not a compression method.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MethodError {
+    /// The codec is unknown.
+    #[error("unknown compression {name:?}; use none, zlib[:1..12], lzo, snappy or zstd[:-100..22]")]
+    UnknownCodec {
+        /// The name given.
+        name: String,
+    },
+    /// The level is not a number.
+    #[error("{text:?} is not a compression level; {codec} takes a whole number from {min} to {max}")]
+    NotALevel {
+        /// The codec.
+        codec: Codec,
+        /// The text given.
+        text: String,
+        /// Lowest level.
+        min: i32,
+        /// Highest level.
+        max: i32,
+    },
+    /// The level is outside the codec's range.
+    #[error("{codec} has no level {level}; use one from {min} to {max}{except}", except = if *min < 0 { " other than 0" } else { "" })]
+    LevelOutOfRange {
+        /// The codec.
+        codec: Codec,
+        /// The level given.
+        level: i32,
+        /// Lowest level.
+        min: i32,
+        /// Highest level.
+        max: i32,
+    },
+    /// The codec has no levels.
+    #[error("{codec} has no levels; write just \"{codec}\"")]
+    NoLevels {
+        /// The codec.
+        codec: Codec,
+    },
+}
 
 /// The format of a page's compressed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

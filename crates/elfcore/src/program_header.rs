@@ -3,7 +3,7 @@ use object::pod::bytes_of;
 use object::{LittleEndian, U32, U64};
 use pagehaul_machine::KernelMapping;
 
-use crate::PROGRAM_HEADER;
+use crate::write::PROGRAM_HEADER;
 
 /// `p_type` of a range of memory.
 pub const PT_LOAD: u32 = elf::PT_LOAD.0;

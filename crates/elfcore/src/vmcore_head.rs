@@ -1,4 +1,6 @@
-use crate::{EM_X86_64, ProgramHeader, SECTION_HEADER, count_section, file_header, table_end};
+use crate::EM_X86_64;
+use crate::program_header::ProgramHeader;
+use crate::write::{SECTION_HEADER, count_section, file_header, table_end};
 
 const PAGE: u64 = 4096;
 

@@ -8,8 +8,9 @@ use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::{PlainFile, ReadAt, is_url};
 
 use crate::chunks::FileKey;
+use crate::identity::Identity;
 use crate::reader::unlock_file;
-use crate::{Decrypted, Identity, MAGIC};
+use crate::reader::{Decrypted, MAGIC};
 
 /// Names a file of identities.
 const VARIABLE: &str = "PAGEHAUL_IDENTITY";

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::rand::{GetRandomFlags, getrandom};
 use zeroize::Zeroizing;
 
-use crate::EncryptionError;
+use crate::error::EncryptionError;
 
 /// How long is waited. A reader that blocks makes the kernel gather randomness from the jitter of its clock (Linux 5.4,
 /// 50ee7529ec45), which takes a second; earlier kernels wait for interrupts.

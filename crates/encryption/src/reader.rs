@@ -8,10 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::ReadAt;
 
-use crate::Identity;
 use crate::authentic::Authentic;
 use crate::chunks::{CHUNK, ChunkCipher, FileKey, Forged, NONCE, SEALED, TAG};
 use crate::header::{Header, MOST, VERSION};
+use crate::identity::Identity;
 
 /// What an encrypted file begins with.
 pub const MAGIC: &[u8; 19] = b"age-encryption.org/";

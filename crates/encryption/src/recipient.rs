@@ -10,9 +10,10 @@ use bech32::primitives::decode::CheckedHrpstring;
 use rustix::fs::OFlags;
 
 use crate::chunks::{CHUNK, FileKey, SEALED, TAG};
+use crate::error::{EncryptionError, RecipientError};
 use crate::header::Stanza;
+use crate::ssh;
 use crate::wrap::{SshTag, wrap};
-use crate::{EncryptionError, RecipientError, ssh};
 
 /// Bytes of a header without recipients and the nonce behind it, and of one recipient, at most.
 const HEADER: u64 = 128;

@@ -6,8 +6,9 @@ use x25519_dalek::{X25519_BASEPOINT_BYTES, x25519};
 use zeroize::Zeroizing;
 
 use crate::chunks::{FileKey, TAG, derive};
+use crate::error::EncryptionError;
 use crate::header::{Stanza, base64, from_base64};
-use crate::{EncryptionError, random};
+use crate::random;
 
 /// The stanza of a Curve25519 key, and what its wrapping key is derived with.
 const X25519: &str = "X25519";

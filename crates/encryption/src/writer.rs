@@ -3,7 +3,9 @@
 use std::io::{self, Read};
 
 use crate::chunks::{CHUNK, ChunkCipher, SEALED, TAG};
-use crate::{EncryptionError, Recipients, header, random};
+use crate::error::EncryptionError;
+use crate::recipient::Recipients;
+use crate::{header, random};
 
 /// What a stream is once it is encrypted: the header, then the chunks of what `source` reads.
 ///

@@ -3,8 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, Kind, PANIC};
+use crate::line::Line;
+use crate::signature::Signature;
 use crate::signature::normal;
-use crate::{Line, Signature, trace};
+use crate::trace;
 
 /// Lines of the report that are kept as text.
 const MAX_TEXT_LINES: usize = 200;

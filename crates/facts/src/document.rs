@@ -5,8 +5,10 @@ use pagehaul_kernel::{AddressSpace, Caller, KernelLog, VmcoreInfo};
 use pagehaul_physmem::{PAGE_SHIFT, PhysMemory};
 use serde::{Deserialize, Serialize};
 
+use crate::crash::Crash;
 use crate::identity::is_damaged;
-use crate::{Crash, CrashId, crash_id, lines_of};
+use crate::identity::{CrashId, crash_id};
+use crate::line::lines_of;
 
 /// Version of the document. Fields are added without a new one; a field that changes its meaning gives another.
 pub const SCHEMA_VERSION: u32 = 1;

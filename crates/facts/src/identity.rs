@@ -4,7 +4,7 @@ use pagehaul_elfcore::notes::{self, NT_PRSTATUS};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::Line;
+use crate::line::Line;
 use crate::signature::hex;
 
 /// Identifies a crash.

@@ -4,8 +4,11 @@
 use pagehaul_codec::inflate;
 use pagehaul_kernel::Caller;
 
+use crate::crash::Crash;
+use crate::document::{Facts, LogRecord, Missing, SCHEMA_VERSION};
+use crate::identity::crash_id;
+use crate::line::Line;
 use crate::line::line_of_text;
-use crate::{Crash, Facts, Line, LogRecord, Missing, SCHEMA_VERSION, crash_id};
 
 /// Reasons that begin a record (`kmsg_dump_reason_str`, kernel/printk/printk.c).
 const REASONS: [&str; 5] = ["Panic", "Oops", "Emergency", "Shutdown", "Unknown"];

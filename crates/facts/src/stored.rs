@@ -2,7 +2,7 @@
 
 use pagehaul_codec::{CodecError, FrameDecompressor};
 
-use crate::{Facts, SCHEMA_VERSION};
+use crate::document::{Facts, SCHEMA_VERSION};
 
 /// How a zstd frame begins (RFC 8878, 3.1.1).
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];

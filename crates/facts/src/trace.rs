@@ -2,9 +2,9 @@
 
 use pagehaul_kernel::Caller;
 
-use crate::Line;
 use crate::event::{Event, Kind};
 use crate::frame::{Frame, TraceLine, ends_interrupt, pointer, trace_line};
+use crate::line::Line;
 
 /// Lines that a crash can have, its registers and modules included.
 const MAX_LINES: usize = 600;

@@ -7,7 +7,7 @@ use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use pagehaul_census::{Heading, count};
 use pagehaul_facts::{Facts, Missing, SCHEMA_VERSION};
-use pagehaul_inspect::{Machine, Report};
+use pagehaul_inspect::{Machine, TriageReport};
 use pagehaul_kernel::{AddressSpace, Kernel, KernelLog, VirtualMemory};
 use pagehaul_physmem::file::{Sequential, is_url, shown};
 use pagehaul_physmem::{MapPolicy, OpenError};
@@ -222,7 +222,7 @@ impl<'a> Extraction<'a> {
                 let memory = VirtualMemory::new(&space, source.memory());
                 let machine = Machine::open(&space, &memory, source.memory().notes())?;
                 let log = KernelLog::read(source.memory());
-                let mut report = Report::new(&machine, log.as_ref());
+                let mut report = TriageReport::new(&machine, log.as_ref());
                 let tables = tables::inside(&machine, &report, &place.key, self.redaction);
                 self.put(tables, place, row)?;
                 if let Some(redaction) = self.redaction {

@@ -1,8 +1,6 @@
 //! Several dumps of one crash: the rows of the whole one stay, whatever comes first. And the manifest, which has a row for each.
 
 mod common;
-#[path = "../../remote/tests/server/mod.rs"]
-mod server;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +8,7 @@ use std::path::Path;
 
 use common::{OOPS, files, fleet, machine, rows, succeeds};
 use pagehaul_synth::{Era, Records, flatten};
-use server::{Response, Server};
+use pagehaul_test_support::server::{Response, Server};
 
 /// A whole dump, and copies that lack their ends.
 fn dumps() -> (tempfile::TempDir, Vec<&'static str>) {

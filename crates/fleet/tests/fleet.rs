@@ -1,8 +1,6 @@
 //! Tables of dumps by the program.
 
 mod common;
-#[path = "../../remote/tests/server/mod.rs"]
-mod server;
 
 use std::fs;
 use std::io::Write;
@@ -10,8 +8,8 @@ use std::process::Command;
 
 use common::{OOPS, files, fleet, machine, rows, succeeds};
 use pagehaul_synth::Era;
+use pagehaul_test_support::server::{Response, Server};
 use serde_json::Value;
-use server::{Response, Server};
 
 /// Dumps of a crash on two kernels, of a requested one, and a file that is not a dump.
 fn dumps() -> tempfile::TempDir {

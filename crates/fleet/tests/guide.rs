@@ -1,9 +1,8 @@
 //! Runs the guide's commands on tables of crashes.
 
 mod common;
-#[path = "../../pagehaul/tests/common/guide.rs"]
-mod guide;
 
+use pagehaul_test_support::guide;
 use std::fs;
 use std::process::Command;
 

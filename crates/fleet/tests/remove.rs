@@ -2,9 +2,7 @@
 
 mod common;
 #[cfg(target_arch = "x86_64")]
-#[path = "../../pagehaul/tests/common/tracer.rs"]
-mod tracer;
-
+use pagehaul_test_support::tracer;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

@@ -1,66 +1,51 @@
 //! What a kernel was doing when its memory was saved: tasks, CPUs, stacks, locks, memory, slab caches, vmalloc areas,
-//! block requests, network devices, timers, modules. One file each; all read [`Machine`], the kernel's memory with its
-//! symbols, types and unwind tables.
+//! block requests, network devices, timers, modules. In the order in which data flows:
+//!
+//! 1. `machine`: the kernel's memory with its symbols, types and unwind tables ([`Machine`]); kernel stacks ([`unwind`]).
+//! 2. `structures`: readers of the kernel's structures, one file each.
+//! 3. `model`: what several structures say together: CPUs with their stacks, tasks that wait for each other.
+//! 4. `findings`: how the machine died, and the verdict.
+//! 5. `report`: everything together, what of it is missing, and what changed between two reports.
 //!
 //! Nothing needs debug symbols. If a kernel lacks a field, the report leaves the fact out and names the reason.
 
-pub mod ahead;
-mod block;
-mod cause;
-mod cpus;
-mod crash_notes;
-mod death;
-mod detail;
-mod difference;
-mod gaps;
+mod findings;
 mod hex;
-mod locks;
 mod machine;
-mod memory;
-mod modules;
-mod net;
-mod paths;
-mod per_cpu_chunks;
-mod per_cpu_lists;
-mod registers;
+mod model;
 mod report;
-mod slab;
-mod stacks;
-mod system;
-mod tasks;
-mod timers;
+mod structures;
 pub mod unwind;
-mod verdict;
-mod vmalloc;
-mod vmas;
-mod workers;
 
-pub use block::{Request, Suspended, requests, suspended};
-pub use cause::cause;
-pub use cpus::{Cpu, cpus};
-pub use crash_notes::saved_registers;
-pub use death::{Death, LogLine, death};
-pub use detail::{Detail, OpenFile, detail};
-pub use difference::{Change, Difference, Sides, difference};
-pub use gaps::{Gap, Gaps, Part};
+pub use findings::cause::cause;
+pub use findings::death::{Death, LogLine, death};
+pub use findings::verdict::{Evidence, Facts, Finding, findings};
 pub use hex::Hex;
-pub use locks::{Held, Locks, Wait, locks};
-pub use machine::{Machine, OpenError};
-pub use memory::{
+pub use machine::module::Module;
+pub use machine::open::OpenError;
+pub use machine::taints::Taint;
+pub use machine::{Machine, ahead};
+pub use model::cpus::{Cpu, cpus};
+pub use model::detail::{Detail, OpenFile, detail};
+pub use model::locks::locks;
+pub use model::per_cpu_lists::{PerCpuBlocks, PerCpuFree, per_cpu_blocks, per_cpu_free};
+pub use model::stacks::{FrameName, StackGroup, StackTrace, chain, group, task_stack};
+pub use model::waits::{Held, Locks, Wait};
+pub use model::workers::Worker;
+pub use report::difference::{Change, Difference, Sides, difference};
+pub use report::gaps::{Gap, Gaps, Part};
+pub use report::triage::{LastLine, TaskStack, TriageReport};
+pub use structures::block::{Request, Suspended, requests, suspended};
+pub use structures::crash_notes::saved_registers;
+pub use structures::memory::{
     Counter, Counters, Memory, Process, Use, Zone, hugetlb_pages, is_kib, memory, nodes, zones_of,
 };
-pub use modules::Module;
-pub use net::{Backlog, Net, NetDevice, TransmitQueue};
-pub use paths::path;
-pub use per_cpu_chunks::{PerCpuChunks, per_cpu_chunks};
-pub use per_cpu_lists::{PerCpuBlocks, PerCpuFree, per_cpu_blocks, per_cpu_free};
-pub use report::{LastLine, Report, TaskStack};
-pub use slab::{Cache, caches};
-pub use stacks::{FrameName, StackGroup, StackTrace, chain, group, task_stack};
-pub use system::{System, Taint, system};
-pub use tasks::{Task, Tasks, tasks};
-pub use timers::{Timer, Timers};
-pub use verdict::{Evidence, Facts, Finding, findings};
-pub use vmalloc::{Vmalloc, VmallocCaller, caller_name, vmalloc, vmap_areas};
-pub use vmas::Vma;
-pub use workers::Worker;
+pub use structures::net::{Backlog, Net, NetDevice, TransmitQueue};
+pub use structures::paths::path;
+pub use structures::per_cpu_chunks::{PerCpuChunks, per_cpu_chunks};
+pub use structures::slab::{Cache, caches};
+pub use structures::system::{System, system};
+pub use structures::tasks::{Task, Tasks, tasks};
+pub use structures::timers::{Timer, Timers};
+pub use structures::vmalloc::{Vmalloc, VmallocCaller, caller_name, vmalloc, vmap_areas};
+pub use structures::vmas::Vma;

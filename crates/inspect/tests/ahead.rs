@@ -1,16 +1,13 @@
 //! A report of a dump on a server: other threads read first, so that the report itself waits for next to nothing.
 
-#[path = "common/served.rs"]
-mod served;
-
 use std::path::Path;
 
-use pagehaul_inspect::{Machine, Report};
+use pagehaul_inspect::{Machine, TriageReport};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_physmem::{MapPolicy, PhysMemory, Wrapped};
 use pagehaul_synth::{Era, Inside, Machine as Synthetic, Task};
+use pagehaul_test_support::served::Served;
 use pagehaul_vmcore::Source;
-use served::Served;
 
 /// A machine with some of everything.
 fn write(path: &Path) {
@@ -49,7 +46,7 @@ fn a_report_waits_for_nothing_that_other_threads_can_read_first() {
         let virt = VirtualMemory::new(&kernel, memory);
         let machine = Machine::open(&kernel, &virt, memory.notes()).unwrap();
         served.wrap().forget();
-        let report = Report::read(&machine, Ok(&KernelLog::default()));
+        let report = TriageReport::read(&machine, Ok(&KernelLog::default()));
         serde_json::to_string(&report).unwrap()
     };
     let expected = report(memory);

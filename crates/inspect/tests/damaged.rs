@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use pagehaul_inspect::{Machine, Report};
+use pagehaul_inspect::{Machine, TriageReport};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_machine::PageSize;
 use pagehaul_physmem::{MapPolicy, PhysMemory, ReadError, Recorder, View, Wrap, Wrapped};
@@ -87,7 +87,7 @@ fn reports_of_damaged_dumps_end_soon() {
         let begin = processor_time();
         let virt = VirtualMemory::new(&kernel, memory);
         let tasks = Machine::open(&kernel, &virt, memory.notes()).map(|machine| {
-            let report = Report::new(&machine, KernelLog::read(memory).as_ref());
+            let report = TriageReport::new(&machine, KernelLog::read(memory).as_ref());
             report.tasks.all.len()
         });
         (processor_time() - begin, tasks.unwrap_or(0))
@@ -135,7 +135,7 @@ fn words(memory: &dyn PhysMemory) -> Vec<(u64, u64)> {
     let kernel = AddressSpace::discover(&recorder).unwrap();
     let virt = VirtualMemory::new(&kernel, &recorder);
     let machine = Machine::open(&kernel, &virt, memory.notes()).unwrap();
-    Report::new(&machine, KernelLog::read(memory).as_ref());
+    TriageReport::new(&machine, KernelLog::read(memory).as_ref());
     let (mut view, mut found) = (memory.view(), Vec::new());
     let size = PageSize::KIB_4;
     for page in recorder

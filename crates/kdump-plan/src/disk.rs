@@ -6,8 +6,8 @@ use std::time::Duration;
 use pagehaul_bench::{BenchError, disk};
 use pagehaul_kdump_setup::Target;
 
+use crate::goal::{Goal, Machine};
 use crate::memory::Origin;
-use crate::plan::{Goal, Machine};
 
 /// What is written to measure a disk: at most this much, for this long.
 const BYTES: u64 = 256 << 20;

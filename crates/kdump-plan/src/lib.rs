@@ -8,6 +8,7 @@
 mod cpus;
 mod disk;
 mod error;
+mod goal;
 pub mod live;
 mod memory;
 mod plan;
@@ -15,6 +16,7 @@ mod rates;
 
 pub use disk::disk_rate;
 pub use error::PlanError;
+pub use goal::{Goal, Machine};
 pub use memory::{Class, Dump, Memory, Origin};
-pub use plan::{Goal, Machine, Plan};
+pub use plan::Plan;
 pub use rates::measured_rates;

@@ -1,51 +1,19 @@
 use pagehaul_bench::predict::{self, Prediction, Rates};
 use pagehaul_bench::stages::Measured;
 use pagehaul_codec::{Codec, Method};
+use pagehaul_kdump_setup::LivePages;
 use pagehaul_kdump_setup::plan::{Changes, Reserve, Settings, changes, reserve};
-use pagehaul_kdump_setup::{Config, Facts, LivePages, Root, Stack};
-use pagehaul_kernel::DumpLevel;
 use pagehaul_machine::PageSize;
 use serde::Serialize;
 
 use crate::cpus::{MAX_CPUS, candidates, choose};
 use crate::error::PlanError;
+use crate::goal::{Goal, Machine};
 use crate::memory::{Dump, Memory, Origin};
 use crate::{disk, rates};
 
 /// Dump levels of the table: all, without zero pages, without free pages, without free pages and cache, without user pages, least.
 const LEVELS: [u8; 6] = [0, 1, 17, 23, 25, 31];
-
-/// The machine that is planned for.
-#[derive(Debug, Clone, Copy)]
-pub struct Machine<'m> {
-    /// Its files.
-    pub root: &'m Root,
-    /// What they and the kernel say.
-    pub facts: &'m Facts,
-    /// The distribution's kdump.
-    pub stack: Stack,
-    /// How that is configured.
-    pub config: &'m Config,
-    /// Whether it is the one that this runs on.
-    pub is_here: bool,
-    /// Whether only its size was described.
-    pub is_described: bool,
-}
-
-/// What is planned.
-#[derive(Debug, Clone)]
-pub struct Goal {
-    /// Pages to exclude.
-    pub level: DumpLevel,
-    /// Codec and level.
-    pub method: Method,
-    /// CPUs of the capture kernel [default: as many as pay off].
-    pub capture_cpus: Option<u32>,
-    /// Bytes per second of the target [default: measured, if it is a local one].
-    pub disk: Option<u64>,
-    /// Rates of a capture [default: of a sample of this machine's memory].
-    pub rates: Option<Measured>,
-}
 
 /// A plan.
 #[derive(Debug, Serialize)]

@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-use crate::chain::Link;
+use crate::link::Link;
 
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -3,8 +3,11 @@
 use pagehaul_machine::{Arch, PageSize};
 use pagehaul_physmem::PhysMemory;
 
+use crate::error::KernelError;
+use crate::machine;
 use crate::sections::Sections;
-use crate::{KernelError, Translator, VmcoreInfo, machine};
+use crate::translate::Translator;
+use pagehaul_machine::VmcoreInfo;
 
 /// Byte offset of `name` in `struct uts_namespace` of kernels that do not export it: behind a kref of 4 bytes, until
 /// 9a56493f6942 (5.11) moved the count away. ca4a9241cc5e (5.11) exports the offset.

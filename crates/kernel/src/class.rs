@@ -117,8 +117,12 @@ mod tests {
     #[test]
     fn filtered_classes_are_those_that_a_level_excludes() {
         for class in PageClass::ALL {
-            let always = crate::DumpLevel::NONE.excludes(class);
-            assert_eq!(class.is_filtered(), crate::DumpLevel::ALL.excludes(class) && !always, "{class:?}");
+            let always = crate::level::DumpLevel::NONE.excludes(class);
+            assert_eq!(
+                class.is_filtered(),
+                crate::level::DumpLevel::ALL.excludes(class) && !always,
+                "{class:?}"
+            );
         }
     }
 

@@ -2,8 +2,9 @@
 
 use pagehaul_physmem::View;
 
+use crate::class::PageClass;
+use crate::kernel::Kernel;
 use crate::rules::{Head, Words, half, word};
-use crate::{Kernel, PageClass};
 
 /// Names of x86_64's zones where all are there (`enum zone_type`, include/linux/mmzone.h).
 const ZONES: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::Extent;
+use pagehaul_machine::Extent;
 
 /// Where the direct map of a kernel is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

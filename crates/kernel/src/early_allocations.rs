@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use pagehaul_physmem::View;
 
-use crate::Kernel;
+use crate::kernel::Kernel;
 
 /// More bytes than any of these takes. Larger sizes are damage, such as 2^26 descriptors of the log.
 const MAX_BYTES: u64 = 256 << 20;

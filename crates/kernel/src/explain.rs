@@ -3,8 +3,12 @@
 use pagehaul_machine::{Pfn, VirtAddr};
 use pagehaul_physmem::PhysMemory;
 
+use crate::class::PageClass;
+use crate::detail::Zones;
+use crate::error::KernelError;
+use crate::kernel::Kernel;
 use crate::rules::{HugeTlb, PageLayout, half, word};
-use crate::{Inconsistency, Kernel, KernelError, PageClass, PageScanner, Zones};
+use crate::scan::{Inconsistency, PageScanner};
 
 /// Why a page has its class.
 #[derive(Debug, Clone, PartialEq, Eq)]

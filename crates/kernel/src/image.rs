@@ -10,7 +10,8 @@ use std::ops::Range;
 use pagehaul_machine::{Entry, Extent};
 use pagehaul_physmem::View;
 
-use crate::{AddressSpace, Translator};
+use crate::address_space::AddressSpace;
+use crate::translate::Translator;
 
 /// Bytes of text at most: damaged page tables must not name all of memory.
 const MAX_TEXT: u64 = 128 << 20;

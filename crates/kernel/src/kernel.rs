@@ -5,26 +5,12 @@ use std::ops::Range;
 use pagehaul_machine::{PageCount, PageSize, Pfn};
 use pagehaul_physmem::PhysMemory;
 
+use crate::address_space::AddressSpace;
+use crate::error::KernelError;
 use crate::rules::Rules;
 use crate::sections::Sections;
-use crate::{AddressSpace, KernelError, PageClass, image, machine};
-
-/// A class of pages that cannot be determined, wholly or in part, from what VMCOREINFO exports: such pages are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Undecidable {
-    /// The class.
-    pub class: PageClass,
-    /// The key or keys that VMCOREINFO lacks.
-    pub missing: &'static str,
-    /// The consequence, as the second half of a sentence: "free pages are kept".
-    pub consequence: &'static str,
-}
-
-impl std::fmt::Display for Undecidable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: VMCOREINFO has no {}: {}", self.class.name(), self.missing, self.consequence)
-    }
-}
+use crate::undecidable::Undecidable;
+use crate::{image, machine};
 
 /// The crashed kernel: where its page tables and struct pages are, and how to read them. Shared by all threads.
 #[derive(Debug, Clone)]

@@ -10,7 +10,8 @@ use std::ops::Range;
 use pagehaul_machine::{Entry, PageSize};
 use pagehaul_physmem::{PhysMemory, View};
 
-use crate::{DirectMap, Kernel};
+use crate::direct_map::DirectMap;
+use crate::kernel::Kernel;
 
 /// Page tables that are read at most: damage, or KASAN's shadow with its many tables, must not delay a capture.
 const MAX_TABLES: usize = 1 << 17;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::PageClass;
+use crate::class::PageClass;
 
 /// A dump level, 0 to 31 (makedumpfile's `-d`). Poisoned and offline pages are excluded at every level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -4,7 +4,8 @@ use pagehaul_physmem::PhysMemory;
 
 use pagehaul_machine::arch;
 
-use crate::{InfoError, KernelError, VmcoreInfo};
+use crate::error::KernelError;
+use pagehaul_machine::{InfoError, VmcoreInfo};
 
 /// Returns the VMCOREINFO of a kernel that can be read.
 pub(crate) fn info(memory: &dyn PhysMemory) -> Result<VmcoreInfo, KernelError> {

@@ -3,7 +3,7 @@
 use pagehaul_machine::{PageCount, Pfn, VirtAddr};
 use pagehaul_physmem::View;
 
-use crate::Kernel;
+use crate::kernel::Kernel;
 
 /// Where the struct pages of each memory section are: 16 bytes for a section.
 #[derive(Debug, Clone)]

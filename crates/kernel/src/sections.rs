@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use pagehaul_physmem::{PageState, View};
 
-use crate::{InfoError, KernelError, TranslateError, Translator, VmcoreInfo};
+use crate::error::{KernelError, TranslateError};
+use crate::translate::Translator;
+use pagehaul_machine::{InfoError, VmcoreInfo};
 
 /// Flags in the low bits of `section_mem_map`.
 const PRESENT: u64 = 1 << 0;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use pagehaul_machine::{AddressLayout, Arch, Entry, ImageSource, KernelMapping, Tables, arch};
 use pagehaul_physmem::{PAGE_SIZE, PhysMemory, ReadError, View};
 
-use crate::{Extent, KernelError, TranslateError, VmcoreInfo};
+use crate::error::{KernelError, TranslateError};
+use pagehaul_machine::{Extent, VmcoreInfo};
 
 /// The kernel's own page tables.
 #[derive(Debug, Clone)]

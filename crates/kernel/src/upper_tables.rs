@@ -4,7 +4,7 @@
 use pagehaul_machine::Entry;
 use pagehaul_physmem::View;
 
-use crate::Kernel;
+use crate::kernel::Kernel;
 
 /// Tables of one process: one of PUDs maps 512 GiB with pages of 4 KiB.
 const MAX_TABLES: usize = 1 << 12;

@@ -5,7 +5,11 @@ use std::ops::Range;
 
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory, ReadError, View};
 
-use crate::{AddressSpace, DirectMap, Extent, TranslateError, Translator};
+use crate::address_space::AddressSpace;
+use crate::direct_map::DirectMap;
+use crate::error::TranslateError;
+use crate::translate::Translator;
+use pagehaul_machine::Extent;
 
 /// Pages kept: 4 MiB. Walking 100,000 tasks touches each page several times, but in order.
 const SLOTS: usize = 1 << 10;

@@ -2,9 +2,9 @@
 
 use pagehaul_physmem::View;
 
-use crate::Extent;
-use crate::TranslateError;
+use crate::error::TranslateError;
 use crate::translate::{Step, Translator};
+use pagehaul_machine::Extent;
 
 /// Keeps the table of level 1 it read last. Where single pages map struct pages (HugeTLB's vmemmap optimisation, small
 /// machines, arm64 since 7.2), a section takes 512 of them: walking from the top for each would cost more than reading the
@@ -104,7 +104,7 @@ mod tests {
     use pagehaul_synth::{Era, Machine};
 
     use super::*;
-    use crate::VmcoreInfo;
+    use pagehaul_machine::VmcoreInfo;
 
     /// Where the vmemmap is without KASLR, in pages of 2 MiB.
     const VMEMMAP: u64 = 0xffff_ea00_0000_0000;

@@ -5,7 +5,7 @@ use pagehaul_trace::live::{Instance, InstanceOptions, Tracefs};
 use crate::call_tracker::Missed;
 use crate::histfile::HistFile;
 use crate::probes::{ProbeKind, Probes};
-use crate::report::{NamedHistogram, Report};
+use crate::report::{LatencyReport, NamedHistogram};
 use crate::session::Session;
 use crate::setup::{Options, are_names, limit_to};
 use crate::{Histogram, LatencyError, functions};
@@ -165,11 +165,11 @@ impl Session for HistTriggerSession {
         }
     }
 
-    fn take(&mut self, _last: bool) -> Result<Report, LatencyError> {
+    fn take(&mut self, _last: bool) -> Result<LatencyReport, LatencyError> {
         let mut missed = Missed::default();
         let mut histograms: Vec<NamedHistogram> = Vec::new();
         let Some(instance) = &self.instance else {
-            return Ok(Report { mechanism: String::new(), histograms, missed });
+            return Ok(LatencyReport { mechanism: String::new(), histograms, missed });
         };
         for function in &mut self.functions {
             let now = function.read(instance)?;
@@ -195,7 +195,7 @@ impl Session for HistTriggerSession {
         missed.probe_misses = misses.saturating_sub(self.misses);
         self.misses = misses;
         let mechanism = format!("{} events, counted in the kernel", self.probes.kind().name());
-        Ok(Report { mechanism, histograms, missed })
+        Ok(LatencyReport { mechanism, histograms, missed })
     }
 }
 

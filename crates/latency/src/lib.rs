@@ -34,7 +34,7 @@ pub use histfile::{Entry, HistFile};
 pub use histogram::{Bucket, Histogram};
 pub use probes::ProbeKind;
 pub use recorder::EventRecorder;
-pub use report::{NamedHistogram, Report};
+pub use report::{LatencyReport, NamedHistogram};
 pub use session::{EventSession, Session};
 pub use setup::{Mechanism, Options, Setup};
 pub use unit::Unit;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::histogram::PERCENTILES;
-use crate::report::{NamedHistogram, Report};
+use crate::report::{LatencyReport, NamedHistogram};
 use crate::{Bucket, Histogram, Missed, Unit};
 
 /// Width of the bars in characters.
@@ -13,7 +13,7 @@ const EMPTY_ROWS: usize = 8;
 /// From this value on, numbers exceed the ten columns of narrow rows.
 const WIDE: u64 = 10_000_000_000;
 
-impl Report {
+impl LatencyReport {
     /// Formats the report. `by_function` precedes each histogram with its name.
     pub fn text(&self, by_function: bool) -> String {
         let mut out = String::new();
@@ -161,7 +161,7 @@ mod tests {
         }
         let histograms = vec![NamedHistogram { name: "vfs_read".into(), histogram }];
         let missed = Missed { nested: 2, lost_events: 3, ..Missed::default() };
-        let report = Report { mechanism: "kprobes".into(), histograms, missed };
+        let report = LatencyReport { mechanism: "kprobes".into(), histograms, missed };
         let expected = "
 Function = vfs_read
      usecs               : count     distribution

@@ -4,7 +4,7 @@ use crate::{Histogram, Missed};
 
 /// Latencies over an interval.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct LatencyReport {
     /// The mechanism that measured them.
     pub mechanism: String,
     /// One histogram, or one per function.

@@ -6,7 +6,7 @@ use pagehaul_trace::{EventSource, Symbols};
 use crate::call_tracker::Missed;
 use crate::collector::Collector;
 use crate::probes::Probes;
-use crate::report::Report;
+use crate::report::LatencyReport;
 use crate::setup::{Options, Setup};
 use crate::{EventName, Key, LatencyError};
 
@@ -29,7 +29,7 @@ pub trait Session {
     ///
     /// # Errors
     /// [`LatencyError`] if a kernel file cannot be read.
-    fn take(&mut self, last: bool) -> Result<Report, LatencyError>;
+    fn take(&mut self, last: bool) -> Result<LatencyReport, LatencyError>;
 }
 
 /// Measures functions or a pair of trace events by reading events.
@@ -93,7 +93,7 @@ impl Session for EventSession {
         Ok(self.reader.stop()?)
     }
 
-    fn take(&mut self, last: bool) -> Result<Report, LatencyError> {
+    fn take(&mut self, last: bool) -> Result<LatencyReport, LatencyError> {
         let (histograms, mut missed) = self.collector.take(last);
         let misses = self.probes.as_ref().map_or(0, Probes::misses);
         let lost = self.reader.losses().at_least();
@@ -103,6 +103,6 @@ impl Session for EventSession {
             ..Missed::default()
         };
         (self.lost, self.misses) = (lost, misses);
-        Ok(Report { mechanism: self.mechanism.into(), histograms, missed })
+        Ok(LatencyReport { mechanism: self.mechanism.into(), histograms, missed })
     }
 }

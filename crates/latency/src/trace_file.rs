@@ -8,7 +8,7 @@ use crate::call_tracker::Missed;
 use crate::collector::Collector;
 use crate::event_pairs::check_known;
 use crate::function_timer::FunctionTimer;
-use crate::report::{NamedHistogram, Report};
+use crate::report::{LatencyReport, NamedHistogram};
 use crate::setup::Options;
 use crate::{EventName, Key, LatencyError};
 
@@ -31,7 +31,7 @@ pub fn measure_pair<E: From<LatencyError>>(
     (start, end, key): (&EventName, &EventName, &Key),
     options: &Options,
     intervals: Intervals,
-    take: impl FnMut(u64, Report) -> Result<(), E>,
+    take: impl FnMut(u64, LatencyReport) -> Result<(), E>,
 ) -> Result<(), E> {
     let known = |source: &dyn EventSource| {
         check_known(source.formats(), start)?;
@@ -50,7 +50,7 @@ pub fn measure_functions<E: From<LatencyError>>(
     (patterns, symbols): (&[String], Symbols),
     options: &Options,
     intervals: Intervals,
-    take: impl FnMut(u64, Report) -> Result<(), E>,
+    take: impl FnMut(u64, LatencyReport) -> Result<(), E>,
 ) -> Result<(), E> {
     let known = |source: &dyn EventSource| {
         if source.formats().iter().any(FunctionTimer::measures) {
@@ -71,7 +71,7 @@ fn measure<E: From<LatencyError>>(
     known: impl Fn(&dyn EventSource) -> Result<(), LatencyError>,
     pids: &[u32],
     intervals: Intervals,
-    mut take: impl FnMut(u64, Report) -> Result<(), E>,
+    mut take: impl FnMut(u64, LatencyReport) -> Result<(), E>,
 ) -> Result<(), E> {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
     let step = intervals.interval.map_or(u64::MAX, nanoseconds);
@@ -82,7 +82,7 @@ fn measure<E: From<LatencyError>>(
     let mut report = |at, (histograms, missed): (Vec<NamedHistogram>, Missed), lost_now: u64| {
         let lost_events = lost_now.saturating_sub(std::mem::replace(&mut lost, lost_now));
         let missed = Missed { lost_events, ..missed };
-        take(at, Report { mechanism: "recorded trace".into(), histograms, missed })
+        take(at, LatencyReport { mechanism: "recorded trace".into(), histograms, missed })
     };
     while let Some(event) = source.next_event().map_err(LatencyError::from)? {
         last = event.ts();

@@ -1,6 +1,6 @@
 //! Where the kernel image lies in physical memory, as far as a source knows.
 
-use crate::{PhysAddr, VirtAddr};
+use crate::units::{PhysAddr, VirtAddr};
 
 /// A range of physical memory at addresses of the kernel image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

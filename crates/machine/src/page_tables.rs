@@ -1,6 +1,6 @@
 //! Shape and entries of page tables, of any architecture.
 
-use crate::PageSize;
+use crate::page_size::PageSize;
 
 /// Shape of the kernel's page tables. Levels count from 1, whose entries map single pages.
 #[derive(Debug, Clone, Copy)]

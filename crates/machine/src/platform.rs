@@ -1,4 +1,6 @@
-use crate::{Arch, PageSize, arch};
+use crate::arch;
+use crate::arch::Arch;
+use crate::page_size::PageSize;
 
 /// The machine that a source is of, as its header says: architecture, layout of integers, size of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

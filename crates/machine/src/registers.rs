@@ -1,6 +1,6 @@
 //! Registers: what the PRSTATUS note of a CPU has, and what the scheduler leaves of a task.
 
-use crate::PageSize;
+use crate::page_size::PageSize;
 
 /// Offset of `pr_pid` in `struct elf_prstatus` of 64-bit machines (include/linux/elfcore.h).
 pub const PR_PID: usize = 32;

@@ -5,7 +5,7 @@ use std::ops::{Add, AddAssign};
 
 use serde::Serialize;
 
-use crate::PageSize;
+use crate::page_size::PageSize;
 
 /// Page frame number: the number of a page of the machine, which is as large as its [`PageSize`] says.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]

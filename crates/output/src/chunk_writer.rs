@@ -1,6 +1,7 @@
 //! Gathers consecutive bytes into large aligned writes.
 
-use crate::{AlignedBuffer, Output, WriteError};
+use crate::aligned::AlignedBuffer;
+use crate::{Output, WriteError};
 
 static ZEROS: [u8; 4096] = [0; 4096];
 

@@ -6,7 +6,8 @@ use std::time::Instant;
 use pagehaul_codec::Method;
 use pagehaul_machine::PageSize;
 
-use crate::{WriteCosts, WriteError};
+use crate::WriteError;
+use crate::write_meter::WriteCosts;
 
 /// How one page is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

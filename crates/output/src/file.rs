@@ -11,7 +11,8 @@ use pagehaul_run::BytesWritten;
 
 use crate::checksums::{self, ChecksumError, Checksums, RunningChecksums};
 use crate::new_file::{CreateOptions, Naming, NewFile, OutputError, Special};
-use crate::{Output, WriteCosts, WriteError, WriteMeter};
+use crate::write_meter::{WriteCosts, WriteMeter};
+use crate::{Output, WriteError};
 
 /// Direct writes are multiples of this: enough for every disk in use.
 const DIRECT_IO_ALIGNMENT: usize = 4096;

@@ -26,8 +26,9 @@ use crate::resolve::mounts::Mounts;
 use crate::resolve::processes::Processes;
 use crate::resolve::tables::tables_by_process;
 use crate::scan::scan;
+use crate::slot::Slot;
 use crate::suspects::suspects;
-use crate::tally::{FilePages, Rules, Slot, Tally};
+use crate::tally::{FilePages, Rules, Tally};
 use crate::walks::{Walks, holders};
 
 /// Owners of one row that are reported.

@@ -1,7 +1,7 @@
 //! Findings of `triage` that point to owners.
 
 use pagehaul_facts::Kind;
-use pagehaul_inspect::{Evidence, Finding, Report};
+use pagehaul_inspect::{Evidence, Finding, TriageReport};
 use pagehaul_machine::PageCount;
 use pagehaul_present::number::{bytes, count, counted, percent};
 
@@ -15,17 +15,17 @@ const CGROUPS: usize = 2;
 const NEXT: &str = "pagehaul pages DUMP --owners";
 
 /// Whether owners of memory are evidence for a finding: the machine ran out of it, or tasks reclaim it.
-pub fn are_evidence(report: &Report) -> bool {
+pub fn are_evidence(report: &TriageReport) -> bool {
     ran_out(report) || report.verdict.iter().any(Finding::is_reclaim)
 }
 
-fn ran_out(report: &Report) -> bool {
+fn ran_out(report: &TriageReport) -> bool {
     report.death.kind == Some(Kind::OomPanic)
 }
 
 /// Makes the rows the uses of memory in a report, which counters know but roughly: they lack page directories, and until 6.18 have
 /// large kmalloc as slab.
-pub fn use_rows(report: &mut Report, balance: &Balance) {
+pub fn use_rows(report: &mut TriageReport, balance: &Balance) {
     if !is_whole(balance) {
         return;
     }
@@ -39,7 +39,7 @@ pub fn use_rows(report: &mut Report, balance: &Balance) {
 
 /// Names the culprit in the findings of a machine that ran out of memory, and the owners of memory in those of one that reclaims it.
 /// Names none if many struct pages are missing.
-pub fn blame(report: &mut Report, balance: &Balance) {
+pub fn blame(report: &mut TriageReport, balance: &Balance) {
     if !is_whole(balance) {
         return;
     }
@@ -76,7 +76,7 @@ fn is_whole(balance: &Balance) -> bool {
 }
 
 /// Returns the cgroup that ran out of memory, if the machine did not: an OOM killer of a cgroup panics with panic_on_oom=2.
-fn full_cgroup<'a>(report: &Report, balance: &'a Balance) -> Option<&'a Cgroup> {
+fn full_cgroup<'a>(report: &TriageReport, balance: &'a Balance) -> Option<&'a Cgroup> {
     let zones = &report.memory.zones;
     let (free, high) = zones
         .iter()

@@ -8,7 +8,7 @@ use pagehaul_machine::{PageCount, Pfn};
 
 use crate::page_blocks::{PageBlocks, UNKNOWN};
 use crate::report::RowKind;
-use crate::tally::Slot;
+use crate::slot::Slot;
 
 /// Owners that are counted apart.
 const MAX_OWNERS: usize = 1 << 16;

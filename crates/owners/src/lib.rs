@@ -25,6 +25,7 @@ mod references;
 mod report;
 mod resolve;
 mod scan;
+mod slot;
 mod suspects;
 mod tally;
 mod walks;

@@ -13,7 +13,8 @@ use pagehaul_physmem::{PhysMemory, View};
 use crate::claims::Claimant;
 use crate::report::RowKind;
 use crate::scan::visit;
-use crate::tally::{Rules, Slot};
+use crate::slot::Slot;
+use crate::tally::Rules;
 
 /// Pages without an owner that are looked for: 4 GiB in pages of 4 KiB, about 100 MB of tables.
 const MAX_PAGES: u64 = 1 << 20;

@@ -7,7 +7,8 @@ use pagehaul_kernel::{Kernel, KernelError, PageClass, PageScanner, StructPage};
 use pagehaul_machine::{Pfn, PhysAddr};
 use pagehaul_physmem::{PhysMemory, View};
 
-use crate::tally::{Counter, Rules, Slot, Tally, Visit};
+use crate::slot::Slot;
+use crate::tally::{Counter, Rules, Tally, Visit};
 
 /// Counts all pages with `threads` threads.
 pub(crate) fn scan(memory: &dyn PhysMemory, rules: &Rules<'_>, threads: usize) -> Result<Tally, KernelError> {

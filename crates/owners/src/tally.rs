@@ -12,6 +12,7 @@ use crate::fields::{Fields, PageType};
 use crate::fragments::{FragmentTally, Fragments};
 use crate::page_blocks::PageBlocks;
 use crate::report::RowKind;
+use crate::slot::Slot;
 
 /// Distinct owners of one kind that are counted apart. A kernel has as many address spaces as it caches files.
 const MAX_KEYS: usize = 4 << 20;
@@ -21,37 +22,6 @@ const MAX_UNOWNED: usize = 1 << 20;
 const ANON: u64 = 1;
 const MOVABLE: u64 = 2;
 const MAPPING_FLAGS: u64 = 3;
-
-/// What one page is counted as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Slot {
-    /// In a row without owners that struct pages name.
-    Row(RowKind),
-    /// Outside the managed memory: `PG_reserved`.
-    Reserved,
-    /// Claimed by a walk.
-    Claim(u32),
-    /// Of an address space, with `PG_dirty` and `PG_writeback`. 0: of none.
-    File { mapping: u64, dirty: bool, writeback: bool, swap_cache: bool },
-    /// On no LRU list, but with a pointer that could be an address space.
-    Perhaps { mapping: u64, dirty: bool },
-    /// Of a reverse map; KSM's have another structure there.
-    Anon { anon_vma: u64, ksm: bool, swap_cache: bool, mapped: bool },
-    /// A page of HugeTLB, with its `mapping`.
-    HugeTlb(u64),
-    /// Of a slab cache.
-    Slab(u64),
-    /// Of a chunk of per-CPU memory.
-    Chunk,
-    /// A compound page that nothing marks: large kmalloc, or a driver's.
-    Compound,
-    /// Of a type that has no row: the number of the type in `_mapcount`.
-    Typed(u8),
-    /// Movable by a driver (until 6.17), with its `mapping`.
-    Movable(u64),
-    /// Nothing is known. `continues`: without a reference count, part of the block that an earlier page starts.
-    Nothing { continues: bool },
-}
 
 /// Pages of an address space.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

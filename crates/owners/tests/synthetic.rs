@@ -1,8 +1,5 @@
 //! The balance of synthetic machines: every page in one row, on pages of 4, 16 and 64 KiB, and on damaged memory.
 
-#[path = "../../inspect/tests/common/served.rs"]
-mod served;
-
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -13,8 +10,8 @@ use pagehaul_machine::{PageCount, PageSize};
 use pagehaul_owners::{Balance, Effort, References, RowKind, balance};
 use pagehaul_physmem::{MapPolicy, PhysMemory, Wrapped};
 use pagehaul_synth::{Arm64, Era, Inside, Kind, Machine, Noise, Task};
+use pagehaul_test_support::served::Served;
 use pagehaul_vmcore::Source;
-use served::Served;
 
 fn inside() -> Inside {
     let stack = vec!["__schedule", "schedule", "kthread"];

@@ -26,13 +26,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 #[path = "subject/churn.rs"]
 mod churn;
-#[path = "../tests/common/content.rs"]
-mod content;
 #[cfg(target_arch = "aarch64")]
 #[path = "subject/registers.rs"]
 mod registers;
 
-use content::{PAGE, fill};
+use pagehaul_test_support::content::{PAGE, fill};
 
 fn is_whole(memory: &[u8]) -> bool {
     let mut expected = vec![0; PAGE];

@@ -2,20 +2,20 @@
 
 use std::fmt::Write;
 
-use pagehaul_capture::Report;
+use pagehaul_capture::CaptureReport;
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, bytes_per_second, count, counted};
 use pagehaul_present::time::{seconds, utc};
 
 /// Formats the report as text.
-pub(crate) fn render(report: &Report, peak: u64, verbose: bool) -> String {
+pub(crate) fn render(report: &CaptureReport, peak: u64, verbose: bool) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = write(&mut out, report, peak, verbose);
     out
 }
 
-fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fmt::Result {
+fn write(out: &mut String, report: &CaptureReport, peak: u64, verbose: bool) -> std::fmt::Result {
     if verbose {
         write_found(out, report)?;
     }
@@ -102,7 +102,7 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
 }
 
 /// Writes facts of the machine, for --verbose.
-fn write_found(out: &mut String, report: &Report) -> std::fmt::Result {
+fn write_found(out: &mut String, report: &CaptureReport) -> std::fmt::Result {
     let found = &report.found;
     let address = |value: Option<u64>| value.map_or("unknown".to_owned(), |value| format!("{value:#x}"));
     writeln!(
@@ -130,7 +130,7 @@ fn write_found(out: &mut String, report: &Report) -> std::fmt::Result {
 }
 
 /// Writes a table of the parts of a split set.
-fn parts(report: &Report) -> Table {
+fn parts(report: &CaptureReport) -> Table {
     let mut table = Table::new(["part", "PFNs from", "to", "pages", "size"]);
     for part in &report.parts {
         let output = part.output.clone();
@@ -147,7 +147,7 @@ fn parts(report: &Report) -> Table {
 }
 
 /// Returns why the dump is incomplete, in one sentence; `None` if it is complete.
-pub(crate) fn failure(report: &Report) -> Option<String> {
+pub(crate) fn failure(report: &CaptureReport) -> Option<String> {
     let why = report.outcome.why()?;
     let output = match report.output.as_deref().unwrap_or("the output") {
         parts if report.parts.iter().filter(|part| part.exists).count() > 1 => {

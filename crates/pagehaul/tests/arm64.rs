@@ -1,9 +1,10 @@
 //! Dumps of arm64 machines, captured and read on any host.
 
-#[path = "common/other_machine.rs"]
-mod other_machine;
+mod common {
+    pub mod other_machine;
+}
 
-use other_machine::Setup;
+use common::other_machine::Setup;
 use pagehaul_physmem::MapPolicy;
 use pagehaul_synth::{Arm64, Content, Era, Machine, Message};
 use pagehaul_vmcore::Source;

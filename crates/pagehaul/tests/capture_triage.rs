@@ -1,15 +1,16 @@
 //! `capture --triage`: whatever happens to the report, the dump is the same.
 
-#[path = "common/setup.rs"]
-mod setup;
+mod common {
+    pub mod setup;
+}
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use common::setup::Setup;
 use pagehaul_synth::{Era, Inside, Kind, Machine};
 use rustix::process::{Pid, Signal, kill_process};
-use setup::Setup;
 
 /// Captures with `options` and without; the dumps have to be equal. Returns what the capture printed.
 fn same_dump(setup: &Setup, options: &[&str]) -> String {

@@ -2,7 +2,6 @@
 #![cfg(feature = "process")]
 
 mod common {
-    pub mod content;
     pub mod limits;
     pub mod subject;
 }
@@ -13,10 +12,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use common::content::{PAGE, fill};
 use common::limits::{few_threads, no_threads};
 use common::subject::{BINARY, Subject, tool, with_small_disk};
 use object::read::elf::{ElfFile64, ProgramHeader};
+use pagehaul_test_support::content::{PAGE, fill};
 use tempfile::tempdir;
 
 type Core<'a> = ElfFile64<'a, object::LittleEndian>;

@@ -3,19 +3,19 @@
 //! They are GPL and not part of this tree: `PAGEHAUL_KDUMP_UTILS` and `PAGEHAUL_SUSE_KDUMP` name directories with their sources.
 //! Without them, nothing is tested. What the tests put in place of the initramfs is in `scripts/initramfs.sh`.
 
-#[path = "common/loop_device.rs"]
-mod loop_device;
-#[path = "common/setup.rs"]
-mod setup;
+mod common {
+    pub mod loop_device;
+    pub mod setup;
+}
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use loop_device::LoopDevice;
+use common::loop_device::LoopDevice;
+use common::setup::{BINARY, Setup};
 use pagehaul_synth::{Era, Machine, Message};
-use setup::{BINARY, Setup};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts/initramfs.sh");
 

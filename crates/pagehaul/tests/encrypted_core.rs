@@ -2,7 +2,6 @@
 #![cfg(feature = "process")]
 
 mod common {
-    pub mod content;
     pub mod subject;
 }
 
@@ -11,11 +10,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use common::content::{PAGE, fill};
 use common::subject::{BINARY, Subject, tool, with_small_disk};
 use object::read::elf::{ElfFile64, ProgramHeader};
 use pagehaul_encryption::{Decrypted, Identity};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
+use pagehaul_test_support::content::{PAGE, fill};
 use tempfile::tempdir;
 
 fn key(name: &str) -> PathBuf {

@@ -1,16 +1,17 @@
 //! What pagehaul called as makedumpfile writes where a file names who can read it.
 
-#[path = "common/setup.rs"]
-mod setup;
+mod common {
+    pub mod setup;
+}
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use common::setup::Setup;
 use pagehaul_encryption::{Decrypted, Identity};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_synth::{Era, Machine, Message};
-use setup::Setup;
 
 fn key(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../encryption/tests/data").join(name)

@@ -1,10 +1,10 @@
 //! Encrypted dumps: what their holders read, and what nobody else does.
 
-#[path = "../../remote/tests/server/mod.rs"]
-mod server;
-#[path = "common/setup.rs"]
-mod setup;
+mod common {
+    pub mod setup;
+}
 
+use common::setup;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use common::setup::Setup;
+use pagehaul_test_support::server::{Response, Server};
 use serde_json::Value;
-use server::{Response, Server};
-use setup::Setup;
 
 fn key(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../encryption/tests/data").join(name)

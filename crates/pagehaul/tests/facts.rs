@@ -1,11 +1,12 @@
 //! What identifies a crash is the same in all of its dumps.
 
-#[path = "common/setup.rs"]
-mod setup;
+mod common {
+    pub mod setup;
+}
 
+use common::setup::Setup;
 use pagehaul_synth::{Era, Machine, Message};
 use serde_json::Value;
-use setup::Setup;
 
 /// A machine that oopsed and panicked.
 fn crashed() -> Setup {

@@ -3,14 +3,15 @@
 //! `INSTA_UPDATE=always cargo test -p pagehaul --test goldens` rewrites them.
 #![cfg(all(feature = "census", feature = "stalls"))]
 
-#[path = "common/setup.rs"]
-mod setup;
+mod common {
+    pub mod setup;
+}
 
 use std::path::Path;
 
+use common::setup::Setup;
 use pagehaul_synth::{Content, Era, Machine, Message};
 use serde_json::Value;
-use setup::Setup;
 
 /// A machine with a page of every class, a process, and a log.
 fn machine() -> Setup {

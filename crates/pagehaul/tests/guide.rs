@@ -7,25 +7,22 @@
     feature = "stalls"
 ))]
 
-#[path = "common/guide.rs"]
-mod guide;
-#[path = "common/image.rs"]
-mod image;
-#[path = "../../remote/tests/server/mod.rs"]
-mod server;
-#[path = "common/setup.rs"]
-mod setup;
-#[path = "common/subject.rs"]
-mod subject;
+mod common {
+    pub mod image;
+    pub mod setup;
+    pub mod subject;
+}
 
+use common::image;
+use pagehaul_test_support::guide;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::setup::{BINARY, Setup};
+use common::subject::Subject;
 use pagehaul_synth::{Era, Inside, Machine, Message, Task};
-use server::{Response, Server};
-use setup::{BINARY, Setup};
-use subject::Subject;
+use pagehaul_test_support::server::{Response, Server};
 
 /// What a chapter's commands find in their directory.
 fn prepare(chapter: &str) -> Setup {

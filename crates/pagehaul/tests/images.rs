@@ -1,15 +1,16 @@
 //! Images of memory on the command line: every command that reads dumps takes them.
 
-#[path = "common/image.rs"]
-mod image;
-#[path = "common/setup.rs"]
-mod setup;
+mod common {
+    pub mod image;
+    pub mod setup;
+}
 
+use common::image;
 use std::fs;
 
+use common::setup::Setup;
 use pagehaul_synth::note;
 use serde_json::Value;
-use setup::Setup;
 
 const RAW: [&str; 2] = ["--layout=flat", "memory"];
 

@@ -1,12 +1,8 @@
 //! `pagehaul latency` on recordings of Linux 6.12, and its errors.
 
-mod common {
-    pub mod tracer;
-}
-
 use std::process::{Command, Output, Stdio};
 
-use common::tracer::{Fault, run};
+use pagehaul_test_support::tracer::{Fault, run};
 
 const FUNCTIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../latency/tests/data/functions-6.12.pht");
 const VMALLOC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../vmalloc/tests/data/vmalloc-6.12.pht");

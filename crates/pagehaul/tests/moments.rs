@@ -4,7 +4,6 @@
 
 mod common {
     pub mod subject;
-    pub mod tracer;
 }
 
 use std::collections::BTreeMap;
@@ -16,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use common::subject::{BINARY, Subject};
-use common::tracer::{Fault, HUNG, run};
+use pagehaul_test_support::tracer::{Fault, HUNG, run};
 use tempfile::tempdir;
 
 /// One test at a time: copies of a process are told by its program, which all tests run.

@@ -3,7 +3,6 @@
 
 mod common {
     pub mod setup;
-    pub mod tracer;
 }
 
 use std::fs;
@@ -14,7 +13,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 
 use common::setup::Setup;
-use common::tracer::{Fault, HUNG, run};
+use pagehaul_test_support::tracer::{Fault, HUNG, run};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A vmcore and a directory to mount it on; none where FUSE is not to be had.

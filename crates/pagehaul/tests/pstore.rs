@@ -1,12 +1,13 @@
 //! Records of pstore in place of a dump.
 
-#[path = "common/setup.rs"]
-mod setup;
+mod common {
+    pub mod setup;
+}
 
 use std::fs;
 
+use common::setup::Setup;
 use serde_json::Value;
-use setup::Setup;
 
 #[test]
 fn facts_and_triage_read_the_records_of_a_crash() {

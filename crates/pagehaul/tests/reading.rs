@@ -1,15 +1,12 @@
 //! The commands that read dumps, as people and scripts use them.
 
-#[path = "../../remote/tests/server/mod.rs"]
-mod server;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use pagehaul_machine::PhysAddr;
 use pagehaul_synth::{Content, Era, Image, Machine, Message};
-use server::{Response, Server};
+use pagehaul_test_support::server::{Response, Server};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
 

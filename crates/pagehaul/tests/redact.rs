@@ -1,14 +1,15 @@
 //! `--redact`: no name of a dump's own records is left in a report of it, and what explains the crash is.
 #![cfg(feature = "redact")]
 
-#[path = "common/setup.rs"]
-mod setup;
+mod common {
+    pub mod setup;
+}
 
 use std::fs;
 
+use common::setup::Setup;
 use pagehaul_synth::{Era, Inside, Machine, Message, Task};
 use serde_json::Value;
-use setup::Setup;
 
 const SECRETS: [&str; 5] = ["ledgerd", "trader", "nas01", "acme", "lv_orders"];
 

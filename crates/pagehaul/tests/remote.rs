@@ -1,8 +1,5 @@
 //! Dumps on servers: read by URL as they are read as files.
 
-#[path = "../../remote/tests/server/mod.rs"]
-mod server;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,8 +8,8 @@ use std::process::{Command, Output};
 
 use jiff::{SignedDuration, Timestamp};
 use pagehaul_synth::{Era, Machine, Message};
+use pagehaul_test_support::server::{Request, Response, Server};
 use rusty_s3::{Bucket, Method, UrlStyle, signing};
-use server::{Request, Response, Server};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
 const KEY: &str = "AKIDEXAMPLE";

@@ -1,9 +1,10 @@
 //! Dumps of riscv64 machines, captured and read on any host.
 
-#[path = "common/other_machine.rs"]
-mod other_machine;
+mod common {
+    pub mod other_machine;
+}
 
-use other_machine::Setup;
+use common::other_machine::Setup;
 use pagehaul_synth::{Content, Era, Machine, Message, Riscv64};
 
 const MESSAGE: Message =

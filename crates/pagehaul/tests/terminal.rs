@@ -1,8 +1,9 @@
 //! Reports on a terminal: colours, a pager, and lines that fit.
 #![cfg(all(feature = "census", feature = "kdump-setup", feature = "stalls"))]
 
-#[path = "common/setup.rs"]
-mod setup;
+mod common {
+    pub mod setup;
+}
 
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
@@ -12,7 +13,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::process::{Child, Command};
 use std::thread::{self, JoinHandle};
 
-use setup::Setup;
+use common::setup::Setup;
 
 /// A terminal, and what is printed on it.
 struct Terminal {

@@ -1,17 +1,18 @@
 //! `triage` on a synthetic kernel with symbols, types, unwind tables and tasks.
 
-#[path = "common/setup.rs"]
-mod setup;
+mod common {
+    pub mod setup;
+}
 
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
+use common::setup::{BINARY, Setup};
 use pagehaul_present::number::bytes;
 use pagehaul_synth::{Arm64, Era, Inside, Machine, Message, Noise, Task};
 use serde_json::Value;
-use setup::{BINARY, Setup};
 
 fn task(pid: u32, comm: &str, state: u32, ran: u64, stack: &[&'static str]) -> Task {
     Task { pid, comm: comm.into(), state, ran, stack: stack.to_vec(), pages: Some(u64::from(pid) * 100) }

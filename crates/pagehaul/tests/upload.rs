@@ -1,12 +1,10 @@
 //! Captures to an object store. What the store does wrong is tested in the crate that talks to it.
 
-#[path = "common/bucket.rs"]
-mod bucket;
-#[path = "common/guide.rs"]
-mod guide;
-#[path = "../../remote/tests/server/mod.rs"]
-mod server;
+mod common {
+    pub mod bucket;
+}
 
+use common::bucket;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
@@ -15,7 +13,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use pagehaul_synth::{Era, Machine, Message};
-use server::{Request, Response, Server};
+use pagehaul_test_support::server::{Request, Response, Server};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
 const SECRET: &str = "test-secret-key";

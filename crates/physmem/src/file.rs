@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use rustix::fs::seek;
 use rustix::io::Errno;
 
-use crate::OpenError;
+use crate::error::OpenError;
 
 /// Bytes that can be read at any offset, by many threads at once.
 pub trait ReadAt: Send + Sync {

@@ -6,8 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pagehaul_machine::{PageCount, PageSize, Pfn, PhysAddr};
 
+use crate::PAGE_SHIFT;
+use crate::error::ReadError;
+use crate::view::{PhysMemory, View};
 use crate::wrapped::{Wrap, Wrapped};
-use crate::{PAGE_SHIFT, PhysMemory, ReadError, View};
 
 /// Pages that are recorded at most: 4 GiB of memory.
 const MAX_PAGES: usize = 1 << 20;
@@ -98,7 +100,7 @@ impl View for RecordingView<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RangeMap;
+    use crate::ranges::RangeMap;
 
     /// Memory of zeros.
     struct Zeros(RangeMap);

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::ReadError;
+use crate::error::ReadError;
 
 /// State of a page in a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

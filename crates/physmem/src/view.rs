@@ -2,7 +2,10 @@ use std::ops::Range;
 
 use pagehaul_machine::{KernelMapping, PageSize, Pfn, PhysAddr, Platform};
 
-use crate::{PAGE_SIZE, PageState, RangeMap, ReadError, bits};
+use crate::error::ReadError;
+use crate::ranges::RangeMap;
+use crate::state::PageState;
+use crate::{PAGE_SIZE, bits};
 
 /// Physical memory of one machine. Shared by all threads; the state of a thread is in its [`View`].
 pub trait PhysMemory: Send + Sync {

@@ -2,7 +2,10 @@
 
 use pagehaul_machine::{KernelMapping, PhysAddr, Platform};
 
-use crate::{PageState, PhysMemory, RangeMap, ReadError, View};
+use crate::error::ReadError;
+use crate::ranges::RangeMap;
+use crate::state::PageState;
+use crate::view::{PhysMemory, View};
 
 /// What reads go through.
 pub trait Wrap: Send + Sync {

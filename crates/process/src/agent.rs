@@ -13,7 +13,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use crate::Pid;
-use crate::ProcessError;
+use crate::error::ProcessError;
 use crate::fork::{self, Snapshot};
 use crate::inject;
 use crate::mapping;

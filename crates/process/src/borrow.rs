@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::ProcessError;
+use crate::error::ProcessError;
 use crate::inject::{Caller, SUSPEND_SECCOMP, no_snapshot};
 use crate::mapping;
 use crate::procfs::Status;

@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use crate::Pid;
+use crate::error::ProcessError;
+use crate::page_size;
 use crate::populated::Run;
 use crate::procfs;
-use crate::{ProcessError, page_size};
 
 /// Maximum number of ranges in one call (`UIO_MAXIOV`, include/uapi/linux/uio.h).
 const MAX_PIECES: usize = 1024;

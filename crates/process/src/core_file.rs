@@ -9,8 +9,8 @@ use pagehaul_codec::{CodecError, FrameDecompressor};
 use pagehaul_elfcore::{ElfError, ElfHeaders, PT_LOAD, PT_NOTE, ProgramHeader};
 use pagehaul_physmem::file::open_regular;
 
-use crate::ProcessError;
 use crate::arch;
+use crate::error::ProcessError;
 use crate::error::failed;
 use crate::seekable::{self, Frame};
 

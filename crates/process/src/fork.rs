@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use crate::Pid;
-use crate::ProcessError;
 use crate::borrow::{Borrowed, with_thread};
+use crate::error::ProcessError;
 use crate::inject::{self, Caller, EXIT_WITH_TRACER, no_snapshot, wait_for_child};
 use crate::mapping::Mapping;
 use crate::procfs::{self, Status};

@@ -3,18 +3,20 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::Pid;
 use crate::agent::Held;
+use crate::error::ProcessError;
 use crate::fork;
 use crate::job::Job;
 use crate::layout::{self, Layout, lay_out};
 use crate::mapping::{self, Mapping};
+use crate::options::Mode;
 use crate::own_ids::OwnIds;
 use crate::pagemap::Pagemap;
 use crate::prepare::{Prepared, living};
 use crate::procfs;
 use crate::stop::Stopped;
 use crate::threads::{self, ThreadState};
-use crate::{Mode, Pid, ProcessError};
 
 /// What a core is made from, read while the process is stopped.
 pub(crate) struct CoreSource {

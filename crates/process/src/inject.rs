@@ -13,8 +13,8 @@ use std::io;
 use pagehaul_elfcore::notes::NT_PRSTATUS;
 
 use crate::Pid;
-use crate::ProcessError;
 use crate::arch::{HOST, set_word, word};
+use crate::error::ProcessError;
 use crate::ptrace::{self, Waited};
 use crate::stub::Stub;
 

@@ -1,7 +1,8 @@
 use pagehaul_run::Progress;
 
+use crate::Pid;
 use crate::filter::Kinds;
-use crate::{Options, Pid};
+use crate::options::Options;
 
 /// The core to be written.
 pub(crate) struct Job<'a> {

@@ -63,7 +63,7 @@ pub use info::{CoreInfo, describe};
 pub use options::{Mode, Options};
 pub use output::Target;
 pub use pagehaul_run::Outcome;
-pub use report::{Report, Seconds};
+pub use report::{CoreReport, Seconds};
 pub use run::core;
 pub use verify::{Verified, verify};
 

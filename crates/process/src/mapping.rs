@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::Pid;
+use crate::error::ProcessError;
 use crate::pagemap::Pagemap;
 use crate::procfs;
-use crate::{PAGE, ProcessError, page_size};
+use crate::{PAGE, page_size};
 
 /// One mapping.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

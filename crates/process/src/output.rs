@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 
-use crate::ProcessError;
+use crate::error::ProcessError;
 use crate::error::failed;
 use crate::pack::{Layout, Packed};
 use crate::seekable::{self, Table, Zeros};

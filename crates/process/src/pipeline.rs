@@ -9,9 +9,9 @@ use pagehaul_pool::{Lane, Ticket, Work};
 use pagehaul_run::{Outcome, Phase, Progress};
 
 use crate::Pid;
-use crate::ProcessError;
 use crate::arena::Arena;
 use crate::copy::Memory;
+use crate::error::ProcessError;
 use crate::output::Output;
 use crate::pack::{Counts, Layout, PackError, Packed, Packer};
 use crate::queue::Queue;

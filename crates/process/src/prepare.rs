@@ -5,11 +5,13 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use crate::arena::Arena;
+use crate::error::ProcessError;
 use crate::job::Job;
 use crate::mapping::{self, Mapping};
+use crate::options::Mode;
 use crate::procfs::{self, Status};
 use crate::tiler::TILE_SIZE;
-use crate::{Mode, Pid, ProcessError, layout, limits};
+use crate::{Pid, layout, limits};
 
 /// Tiles of room that every thread has at least.
 const TILES_PER_THREAD: u64 = 4;

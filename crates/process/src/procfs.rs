@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use crate::{Pid, ProcessError};
+use crate::Pid;
+use crate::error::ProcessError;
 
 /// The path of a file of a process.
 pub(crate) fn path(pid: Pid, name: &str) -> PathBuf {

@@ -18,9 +18,9 @@ pub struct Seconds {
     pub finish: f64,
 }
 
-/// Report of a finished run.
+/// The report of a finished run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
+pub struct CoreReport {
     /// How it ended.
     pub outcome: Outcome,
     /// The process.

@@ -5,12 +5,14 @@ use std::time::Instant;
 use pagehaul_output::WriteError;
 use pagehaul_run::{Outcome, Phase, Progress};
 
+use crate::error::ProcessError;
 use crate::filter::Kinds;
 use crate::job::Job;
+use crate::options::{Mode, Options};
 use crate::output::{Output, Target};
-use crate::report::Report;
+use crate::report::CoreReport;
 use crate::transfer::Transferred;
-use crate::{Mode, Options, Pid, ProcessError, procfs};
+use crate::{Pid, procfs};
 
 /// Writes a core of a process. A core that could not be completed is marked incomplete, and the report says why. An error
 /// means that there is no core.
@@ -19,7 +21,7 @@ pub fn core(
     target: &Target,
     options: &Options,
     progress: &Progress,
-) -> Result<Report, ProcessError> {
+) -> Result<CoreReport, ProcessError> {
     let begun = Instant::now();
     procfs::examine(pid)?;
     let name = procfs::read_text(pid, "comm")?.trim_end().to_owned();
@@ -31,11 +33,11 @@ pub fn core(
         // It holds nothing of use.
         output.discard();
     }
-    Ok(Report { name, ..report? })
+    Ok(CoreReport { name, ..report? })
 }
 
 impl Job<'_> {
-    fn run(&self, output: &mut Output, begun: Instant) -> Result<Report, ProcessError> {
+    fn run(&self, output: &mut Output, begun: Instant) -> Result<CoreReport, ProcessError> {
         let prepared = self.prepare()?;
         let arena = &prepared.arena;
         let prepare = begun.elapsed().as_secs_f64();
@@ -62,7 +64,7 @@ impl Job<'_> {
             output.keep()?
         }
         seconds.finish = finishing.elapsed().as_secs_f64();
-        Ok(Report {
+        Ok(CoreReport {
             outcome,
             pid: self.pid,
             name: String::new(),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::Pid;
-use crate::ProcessError;
+use crate::error::ProcessError;
 use crate::procfs::{self, Status};
 use crate::ptrace::{self, Waited};
 

@@ -3,8 +3,8 @@
 use pagehaul_elfcore::notes;
 
 use crate::Pid;
-use crate::ProcessError;
 use crate::arch::HOST;
+use crate::error::ProcessError;
 use crate::mapping::Mapping;
 use crate::own_ids::{Ids, OwnIds};
 use crate::page_size;

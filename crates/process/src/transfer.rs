@@ -11,11 +11,13 @@ use pagehaul_run::{Outcome, Phase};
 use rustix::io::Errno;
 
 use crate::copy::{Memory, Shared};
+use crate::error::ProcessError;
 use crate::error::no_thread;
 use crate::hold::CoreSource;
 use crate::job::Job;
 use crate::layout::{Layout, Segment};
 use crate::mapping::Mapping;
+use crate::options::Mode;
 use crate::output::Output;
 use crate::pack::{Packed, Packer};
 use crate::pipeline::{Pipeline, Totals};
@@ -23,7 +25,6 @@ use crate::populated::Populated;
 use crate::prepare::Prepared;
 use crate::report::Seconds;
 use crate::tiler::Tiler;
-use crate::{Mode, ProcessError};
 
 /// How often the thread that holds a process checks whether the user has cancelled the run.
 const CANCEL_INTERVAL: Duration = Duration::from_millis(20);

@@ -8,8 +8,8 @@ use pagehaul_pool::map_numbers;
 use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 
-use crate::ProcessError;
 use crate::core_file::{CoreFile, MAX_NOTES};
+use crate::error::ProcessError;
 use crate::info::NO_TABLE;
 use crate::seekable::Frame;
 

@@ -1,6 +1,6 @@
 //! The triage report, as JSON: the same as `pagehaul triage --json --tasks --stacks`.
 
-use pagehaul_inspect::{Machine, Report, Task, TaskStack};
+use pagehaul_inspect::{Machine, Task, TaskStack, TriageReport};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_vmcore::Source;
 use pyo3::PyResult;
@@ -11,7 +11,7 @@ use crate::errors::kernel_error;
 #[derive(Serialize)]
 struct Document<'a> {
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a TriageReport,
     tasks: &'a [Task],
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks: Option<Vec<TaskStack>>,
@@ -24,7 +24,7 @@ pub(crate) fn triage(source: &Source, stacks: bool) -> PyResult<String> {
     let virtual_memory = VirtualMemory::new(&space, memory);
     let machine = Machine::open(&space, &virtual_memory, memory.notes()).map_err(kernel_error)?;
     let log = KernelLog::read(memory);
-    let mut report = Report::new(&machine, log.as_ref());
+    let mut report = TriageReport::new(&machine, log.as_ref());
     report.missing.extend(source.warnings());
     let stacks = stacks.then(|| report.stacks(&machine));
     json(&Document { report: &report, tasks: &report.tasks.all, stacks })

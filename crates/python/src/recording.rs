@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pagehaul_latency::{EventName, Key, LatencyError, Options, Report, Unit, trace_file};
+use pagehaul_latency::{EventName, Key, LatencyError, LatencyReport, Options, Unit, trace_file};
 use pagehaul_physmem::file::{Sequential, is_url, shown};
 use pagehaul_reclaim::analyse;
 use pagehaul_trace::{Input, TraceFile};
@@ -55,7 +55,7 @@ pub(crate) fn _latency_json(
         let options =
             Options { unit: Unit::Nanoseconds, step: None, by_function, pids: Vec::new(), buffer_kb: 0 };
         let mut trace = open(&path)?;
-        let mut found: Option<Report> = None;
+        let mut found: Option<LatencyReport> = None;
         let take = |_, report| {
             found = Some(report);
             Ok::<(), LatencyError>(())

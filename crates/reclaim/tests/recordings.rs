@@ -7,14 +7,14 @@
 use std::path::{Path, PathBuf};
 
 use pagehaul_reclaim::report::{Verdict, analyse};
-use pagehaul_reclaim::{Comparison, Report, render};
+use pagehaul_reclaim::{Comparison, ReclaimReport, render};
 use pagehaul_trace::{Input, TraceFile};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
-fn report(name: &str, label: &str) -> Report {
+fn report(name: &str, label: &str) -> ReclaimReport {
     analyse(&mut TraceFile::open(&data(name)).unwrap(), name, label).unwrap()
 }
 
@@ -27,7 +27,7 @@ fn golden(name: &str, found: &str) {
     assert!(expected == found, "{name} differs; UPDATE_GOLDENS=1 shows how:\n{found}");
 }
 
-fn row(report: &Report, name: &str) -> Vec<f64> {
+fn row(report: &ReclaimReport, name: &str) -> Vec<f64> {
     let mut rows = report.sections.iter().flat_map(|section| &section.rows);
     rows.find(|row| row.name == name).unwrap_or_else(|| panic!("no row {name}")).values.clone()
 }
@@ -68,7 +68,7 @@ fn totals_are_those_of_the_kernel() {
 fn dialects_of_text_say_the_same() {
     let (perf, trace_cmd) = (report("perf-7.2.txt.gz", ""), report("trace-cmd-7.2.txt.gz", ""));
     assert_eq!((perf.source.events, trace_cmd.source.events), (2393, 2393));
-    let rows = |report: &Report| -> Vec<(String, Vec<f64>)> {
+    let rows = |report: &ReclaimReport| -> Vec<(String, Vec<f64>)> {
         // Each recorder has times of its own.
         let counts = |name: &str| {
             !["(ms)", "(seconds)", "(pages/s)", "Percentage"].iter().any(|timed| name.contains(timed))
@@ -79,7 +79,7 @@ fn dialects_of_text_say_the_same() {
     assert_eq!(rows(&perf), rows(&trace_cmd));
     assert_eq!(row(&perf, "Direct reclaims"), [28.0]);
     assert_eq!(row(&perf, "Kswapd pages scanned"), [34_241.0]);
-    let stalled = |report: &Report| row(report, "Time stalled direct reclaim (ms)")[0];
+    let stalled = |report: &ReclaimReport| row(report, "Time stalled direct reclaim (ms)")[0];
     assert!((stalled(&perf) / stalled(&trace_cmd) - 1.0).abs() < 0.01);
     assert!(!perf.lost.any() && !trace_cmd.lost.any());
 }

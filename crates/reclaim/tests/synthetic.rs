@@ -1,16 +1,16 @@
 //! Traces made up for what real ones seldom hold, as text.
 
 use pagehaul_reclaim::report::analyse;
-use pagehaul_reclaim::{Report, render};
+use pagehaul_reclaim::{ReclaimReport, render};
 use pagehaul_trace::{Input, TraceFile};
 
-fn report(lines: &[&str]) -> Report {
+fn report(lines: &[&str]) -> ReclaimReport {
     let text = lines.join("\n");
     let mut recording = TraceFile::from_input(Input::memory(text.into_bytes(), "trace.txt")).unwrap();
     analyse(&mut recording, "trace.txt", "trace").unwrap()
 }
 
-fn value(report: &Report, name: &str) -> Option<f64> {
+fn value(report: &ReclaimReport, name: &str) -> Option<f64> {
     let mut rows = report.sections.iter().flat_map(|section| &section.rows);
     rows.find(|row| row.name == name).unwrap_or_else(|| panic!("no row {name}")).mean()
 }

@@ -2,9 +2,10 @@
 
 use pagehaul_owners::{Balance, Cgroup, Cgroups, FileDetail, Owner, Row, RowKind, Spoiler, Suspect};
 
+use crate::Redaction;
 use crate::allowed::is_device;
+use crate::names::Names;
 use crate::report::identifier;
-use crate::{Names, Redaction};
 
 impl Redaction {
     /// Redacts the names of owners: processes, files, and the file systems' devices. `names` are those of the same dump's report.

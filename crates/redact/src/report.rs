@@ -3,8 +3,8 @@
 //! Structures are taken apart whole, so that a field that is added does not compile before it is decided here whether it names a site.
 
 use pagehaul_inspect::{
-    Cpu, Death, Held, LastLine, Locks, LogLine, Memory, Net, NetDevice, Report, Request, StackGroup,
-    Suspended, System, Task, Wait, Worker,
+    Cpu, Death, Held, LastLine, Locks, LogLine, Memory, Net, NetDevice, Request, StackGroup, Suspended,
+    System, Task, TriageReport, Wait, Worker,
 };
 
 use crate::allowed::is_device;
@@ -14,9 +14,9 @@ use crate::{REMOVED, Redaction};
 impl Redaction {
     /// Redacts a report that is not judged yet, and returns the names that its records gave. Functions, types, modules and slab
     /// caches keep theirs.
-    pub fn report(&self, report: &mut Report) -> Names {
+    pub fn report(&self, report: &mut TriageReport) -> Names {
         let names = names(report);
-        let Report {
+        let TriageReport {
             system,
             death,
             cause: _,
@@ -75,7 +75,7 @@ impl Redaction {
 }
 
 /// Returns the names that the report's own tables and lines give.
-fn names(report: &Report) -> Names {
+fn names(report: &TriageReport) -> Names {
     let mut names = Names::default();
     if let Some(host) = &report.system.hostname {
         names.add_host(host);

@@ -4,7 +4,7 @@ use pagehaul_inspect::{Machine, tasks};
 use pagehaul_kernel::{AddressSpace, VirtualMemory};
 use pagehaul_physmem::PhysMemory;
 
-use crate::TaskName;
+use crate::names::TaskName;
 
 /// Returns the names of the tasks, where the dump has them.
 pub fn task_names(memory: &dyn PhysMemory) -> Vec<TaskName> {

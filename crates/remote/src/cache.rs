@@ -6,11 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-use crate::RemoteError;
+use crate::client::MAX_REQUESTS;
+use crate::error::RemoteError;
 use crate::object::Ranges;
-
-/// Requests in flight at a time, of an object.
-pub(crate) const MAX_REQUESTS: usize = 16;
 
 /// Bytes of a block: most pages of a dump are smaller, so that two of them share one.
 pub(crate) const BLOCK: u64 = 4 << 10;

@@ -16,15 +16,17 @@ use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, SendBody};
 
 use crate::answer::{Expected, Reply};
-use crate::cache::MAX_REQUESTS;
 use crate::call::Call;
+use crate::error::RemoteError;
 use crate::failure::Failure;
 use crate::location::Location;
 use crate::redirect::{Addresses, Rules};
 use crate::s3::S3Object;
 use crate::xml::Element;
-use crate::{RemoteError, notice, settings};
+use crate::{notice, settings};
 
+/// Requests in flight at a time, of an object.
+pub(crate) const MAX_REQUESTS: usize = 16;
 /// Limits of one request: to connect, and until the next byte.
 const CONNECT: Duration = Duration::from_secs(10);
 const STALL: Duration = Duration::from_secs(30);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::RemoteError;
+use crate::error::RemoteError;
 use crate::redirect::Refused;
 
 /// Why one try failed.

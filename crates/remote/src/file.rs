@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::{ReadAt, shown};
 
-use crate::RemoteError;
 use crate::cache::Cache;
+use crate::error::RemoteError;
 use crate::forks::PerProcess;
 use crate::object::{Object, Ranges};
 use crate::process;
@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
     use crate::forks::tests::in_child;
-    use crate::server::{Response, Server};
+    use pagehaul_test_support::server::{Response, Server};
 
     #[test]
     fn a_child_reads_what_its_parent_opened() {

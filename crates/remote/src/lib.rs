@@ -40,9 +40,6 @@ mod object;
 mod process;
 mod redirect;
 mod s3;
-#[cfg(test)]
-#[path = "../tests/server/mod.rs"]
-mod server;
 mod settings;
 mod upload;
 mod xml;

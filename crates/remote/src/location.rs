@@ -1,4 +1,4 @@
-use crate::RemoteError;
+use crate::error::RemoteError;
 
 /// What a URL names.
 #[derive(Debug, Clone, PartialEq, Eq)]

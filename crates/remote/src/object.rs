@@ -4,9 +4,9 @@ use pagehaul_run::{Patience, Retry, Stop};
 use twox_hash::XxHash3_64;
 use ureq::http::StatusCode;
 
-use crate::RemoteError;
 use crate::answer::Reply;
 use crate::client::Client;
+use crate::error::RemoteError;
 use crate::failure::Failure;
 use crate::location::Location;
 
@@ -153,7 +153,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::server::{Response, Server};
+    use pagehaul_test_support::server::{Response, Server};
 
     fn sample(size: usize) -> Vec<u8> {
         (0..size).map(|at| ((at / 3) ^ (at >> 8)) as u8).collect()

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use crate::RemoteError;
-use crate::cache::MAX_REQUESTS;
+use crate::client::MAX_REQUESTS;
+use crate::error::RemoteError;
 use crate::notice;
 use crate::object::{Object, Opened, Ranges};
 

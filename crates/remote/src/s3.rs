@@ -3,8 +3,8 @@ use std::sync::Mutex;
 use jiff::Timestamp;
 use rusty_s3::{Bucket, UrlStyle, signing};
 
-use crate::RemoteError;
 use crate::call::Call;
+use crate::error::RemoteError;
 use crate::settings::{Credentials, Settings};
 
 /// Seconds for which a signed URL is valid: as long as a server accepts a clock that differs.

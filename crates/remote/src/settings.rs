@@ -13,7 +13,7 @@ use serde::Deserialize;
 use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body};
 
-use crate::RemoteError;
+use crate::error::RemoteError;
 
 /// The file that an initramfs holds, unless `PAGEHAUL_S3` names another.
 const FILE: &str = "/etc/pagehaul/s3";

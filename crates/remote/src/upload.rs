@@ -12,10 +12,10 @@ use crc_fast::{CrcAlgorithm, Digest, checksum};
 use pagehaul_run::{Patience, Retry, Stop};
 use rusty_s3::Method;
 
-use crate::RemoteError;
 use crate::answer::Expected;
 use crate::call::Call;
 use crate::client::{Client, LIST_OF_PARTS};
+use crate::error::RemoteError;
 use crate::failure::Failure;
 use crate::location::Location;
 use crate::xml::Element;
@@ -308,8 +308,8 @@ mod tests {
     use super::*;
     use crate::client::Target;
     use crate::s3::S3Object;
-    use crate::server::{Request, Response, Server};
     use crate::settings::{Credentials, Settings};
+    use pagehaul_test_support::server::{Request, Response, Server};
 
     const PART: u64 = 1000;
 

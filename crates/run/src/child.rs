@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-use crate::CancelToken;
+use crate::cancel::CancelToken;
 
 /// How often a wait looks whether the run was cancelled.
 const POLL: Duration = Duration::from_millis(50);

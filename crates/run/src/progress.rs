@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::CancelToken;
+use crate::cancel::CancelToken;
 
 /// What a run is doing. A run passes through some of these, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The compressed names of kallsyms: each is a length and that many tokens, each token stands for a short string.
 
-use crate::SymbolError;
+use crate::error::SymbolError;
 
 /// Longest name in characters (KSYM_NAME_LEN is 512 since 6.1, b8a94bfb3395), with the type letter.
 const LONGEST: usize = 1024;

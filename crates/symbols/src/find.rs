@@ -2,8 +2,8 @@
 
 use pagehaul_kernel::{ReadVirtual, VmcoreInfo};
 
-use crate::SymbolError;
 use crate::encoding::{TOKENS, Tokens};
+use crate::error::SymbolError;
 use crate::tables::{Addresses, MAX_SYMBOLS, Tables};
 
 /// Bytes of all names; 3.5 MB for 187,000 symbols.

@@ -5,8 +5,9 @@ use std::ops::Range;
 use pagehaul_kernel::{ReadVirtual, VmcoreInfo};
 
 use crate::encoding::{Tokens, entry, hash};
+use crate::error::SymbolError;
 use crate::tables::{Encoding, Tables};
-use crate::{SymbolError, find, search};
+use crate::{find, search};
 
 /// The symbols of the kernel image.
 #[derive(Debug)]

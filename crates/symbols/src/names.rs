@@ -3,7 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::{Kallsyms, ModuleSymbols};
+use crate::kallsyms::Kallsyms;
+use crate::module::ModuleSymbols;
 
 /// Bytes from which what follows a symbol is not part of it.
 const LARGEST: u64 = 1 << 31;

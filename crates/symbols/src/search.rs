@@ -6,8 +6,8 @@
 use memchr::memmem;
 use pagehaul_kernel::ReadVirtual;
 
-use crate::SymbolError;
 use crate::encoding::{TOKENS, Tokens, entry};
+use crate::error::SymbolError;
 use crate::tables::{Addresses, MAX_SYMBOLS, Tables};
 
 /// The digits always stand for themselves, one behind the other.

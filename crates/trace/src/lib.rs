@@ -44,16 +44,13 @@ mod symbols;
 mod text;
 mod zstd;
 
-pub(crate) use comms::Comms;
 pub use error::TraceError;
 pub use event::Event;
-pub(crate) use event::Span;
 pub use file::TraceFile;
 pub use format::{EventFormat, Field, FieldKind, Formats, PerFormat, Slot, ValueNames};
 pub use info::{KernelCounters, MachineInfo, Origin, Run, TraceInfo};
 pub use input::Input;
 pub use lost::{CpuLosses, Losses};
-pub(crate) use merge::{Merge, SubBufferSource};
 pub use source::EventSource;
 pub use symbols::Symbols;
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use pagehaul_physmem::file::shown;
 
-use crate::{Opened, Stream, UploadError, Uploaded};
+use crate::error::UploadError;
+use crate::{Opened, Stream, Uploaded};
 
 /// Bytes written before the disk has to have them, so that a power cut loses no more.
 const SYNC_EVERY: u64 = 32 << 20;

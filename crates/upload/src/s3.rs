@@ -4,7 +4,8 @@ use pagehaul_physmem::file::shown;
 use pagehaul_present::number;
 use pagehaul_remote::{RemoteError, Upload};
 
-use crate::{Means, Opened, Stream, UploadError, Uploaded};
+use crate::error::UploadError;
+use crate::{Means, Opened, Stream, Uploaded};
 
 /// Begins an upload to an object, or continues an earlier one.
 pub(crate) fn open(url: &str, most_bytes: u64, means: Means) -> Result<Opened, UploadError> {

@@ -14,7 +14,8 @@ use pagehaul_physmem::file::shown;
 use pagehaul_run::{Moved, Patience, Retry, Stop};
 use sha2::{Digest, Sha256};
 
-use crate::{Stream, UploadError, Uploaded};
+use crate::error::UploadError;
+use crate::{Stream, Uploaded};
 
 const SCHEME: &str = "ssh://";
 /// Bytes whose checksum tells a stream of another crash, or with other options, before more is skipped.

@@ -1,6 +1,6 @@
 //! Text reports of usage and intervals.
 
-use pagehaul_latency::{Histogram, Missed, NamedHistogram, Report};
+use pagehaul_latency::{Histogram, LatencyReport, Missed, NamedHistogram};
 use pagehaul_present::Table;
 use pagehaul_present::number::bytes_short;
 
@@ -163,9 +163,9 @@ pub fn summary(intervals: &[Interval], purge_function: Option<&str>) -> String {
 }
 
 /// Returns the latency report of the purge function.
-pub fn purge_report(function: &str, times: Histogram) -> Report {
+pub fn purge_report(function: &str, times: Histogram) -> LatencyReport {
     let histograms = vec![NamedHistogram { name: function.into(), histogram: times }];
-    Report { mechanism: String::new(), histograms, missed: Missed::default() }
+    LatencyReport { mechanism: String::new(), histograms, missed: Missed::default() }
 }
 
 fn join(all: &mut Vec<NamedTotal>, list: &[NamedTotal]) {

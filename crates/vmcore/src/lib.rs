@@ -4,6 +4,7 @@
 mod elf;
 mod file_memory;
 mod image;
+mod kind;
 pub mod search;
 mod source;
 mod supplied;
@@ -12,4 +13,5 @@ pub mod verify;
 
 pub use elf::ElfVmcore;
 pub use image::{ImageFormat, Layout, LayoutError, MemoryImage};
-pub use source::{Source, SourceError, SourceKind, open_file};
+pub use kind::SourceKind;
+pub use source::{Source, SourceError, open_file};

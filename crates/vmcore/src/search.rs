@@ -101,7 +101,7 @@ mod tests {
     use pagehaul_synth::{Era, Machine};
 
     use super::*;
-    use crate::Source;
+    use crate::source::Source;
 
     #[test]
     fn all_places_are_found_in_order_up_to_the_limit() {

@@ -9,25 +9,10 @@ use pagehaul_kdump::{KdumpFile, SplitError, SplitSet};
 use pagehaul_physmem::file::{PlainFile, ReadAt, is_url, shown};
 use pagehaul_physmem::{MapPolicy, MappedFile, OpenError, PhysMemory};
 
-use crate::ElfVmcore;
+use crate::elf::ElfVmcore;
 use crate::image::{LIME_MAGIC, Layout, MemoryImage};
+use crate::kind::SourceKind;
 use crate::supplied::Supplied;
-
-/// The kind of a source.
-pub enum SourceKind {
-    /// An ELF vmcore.
-    Elf(ElfVmcore),
-    /// A kdump-compressed file.
-    Kdump(KdumpFile),
-    /// A kdump-compressed file in flattened form.
-    Flattened(KdumpFile),
-    /// The parts of a split dump.
-    Split(SplitSet),
-    /// An image of memory without notes: raw, or by LiME.
-    Image(MemoryImage),
-    /// Memory that is in no file: a simulated machine.
-    Simulated(Box<dyn PhysMemory>),
-}
 
 /// Memory of one machine, in one file or several.
 pub struct Source {

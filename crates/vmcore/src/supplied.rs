@@ -4,7 +4,7 @@ use pagehaul_elfcore::notes;
 use pagehaul_machine::{KernelMapping, PageSize, PhysAddr, Platform, VmcoreInfo, arch};
 use pagehaul_physmem::{PageState, PhysMemory, RangeMap, ReadError, View};
 
-use crate::SourceKind;
+use crate::kind::SourceKind;
 
 /// What is in the files of a source, and what was found out about it.
 pub(crate) struct Supplied {

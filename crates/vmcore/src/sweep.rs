@@ -217,7 +217,7 @@ mod tests {
     use pagehaul_synth::{Content, Era, Machine};
 
     use super::*;
-    use crate::Source;
+    use crate::source::Source;
 
     #[test]
     fn every_page_comes_once_and_in_order() {

@@ -15,8 +15,9 @@ use pagehaul_output::checksums::{self, ChecksumError, Checksums};
 use pagehaul_pool::map_numbers;
 use pagehaul_run::{Phase, Progress};
 
+use crate::kind::SourceKind;
+use crate::source::{Source, open_file};
 use crate::sweep::{Batch, known_runs, sweep_runs};
-use crate::{Source, SourceKind, open_file};
 
 /// Failures that are named; the others are counted.
 pub const NAMED: usize = 1 << 16;

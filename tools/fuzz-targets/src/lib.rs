@@ -12,7 +12,7 @@ use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use pagehaul_capture::{Compression, Format, Limits, Options, Report, Target, capture};
+use pagehaul_capture::{CaptureReport, Compression, Format, Limits, Options, Target, capture};
 use pagehaul_codec::{Codec, Method};
 use pagehaul_machine::{KernelMapping, PageSize, PhysAddr, VirtAddr};
 use pagehaul_physmem::file::ReadAt;
@@ -40,7 +40,7 @@ fn temporary_file() -> tempfile::NamedTempFile {
 
 /// Writes a dump of `source`, at a level or with all of its pages, and reads it back: every page that it has is the
 /// source's. `choice` selects format and codec. Returns `None` where the source is refused.
-pub fn write_and_read_back(source: &Source, choice: u8, level: Option<u8>) -> Option<Report> {
+pub fn write_and_read_back(source: &Source, choice: u8, level: Option<u8>) -> Option<CaptureReport> {
     let formats = [Format::Kdump, Format::Elf, Format::Flattened, Format::FlattenedElf];
     let format = formats[usize::from(choice) % formats.len()];
     let codec = Codec::ALL[usize::from(choice >> 2) % Codec::ALL.len()];

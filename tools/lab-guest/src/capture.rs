@@ -3,7 +3,7 @@
 use crate::system::{field, mount_disk, release, unmount};
 use crate::{Result, notify_host, run, save};
 use lab_guest::plan::{Plan, disk, message};
-use lab_guest::results::Report;
+use lab_guest::results::CaptureKernelReport;
 use std::fs;
 
 const OUT: &str = "/out";
@@ -14,14 +14,14 @@ pub fn capture(plan: &Plan) -> Result<()> {
     notify_host(message::CAPTURE, "");
     mount_disk(disk::OUT, OUT)?;
     let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
-    let mut report = Report {
+    let mut report = CaptureKernelReport {
         release: release(),
         uptime: uptime.split_whitespace().next().and_then(|s| s.parse().ok()).unwrap_or(0.0),
         cpus: std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u64),
         memory_kib: field(&memory, "MemTotal"),
         available_kib: field(&memory, "MemAvailable"),
         vmcore_bytes: fs::metadata("/proc/vmcore").map_err(|e| format!("/proc/vmcore: {e}"))?.len(),
-        ..Report::default()
+        ..CaptureKernelReport::default()
     };
     // The runs come first: they find memory as the boot left it.
     for run in &plan.runs {

@@ -69,7 +69,7 @@ pub fn push_page(ranges: &mut Vec<Range>, pfn: u64, sequence: u64) {
 
 /// What happened in the capture kernel: `report.json` among the results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct CaptureKernelReport {
     /// `uname -r` of the capture kernel.
     pub release: String,
     /// Seconds from the capture kernel's start to its init.

@@ -3,7 +3,7 @@
 use crate::system::{self, mount, mount_disk, release, unmount};
 use crate::{Result, child, notify_host, run};
 use lab_guest::plan::message;
-use lab_guest::workload::{REPORT, Report, Step, StepReport, Workload, disk};
+use lab_guest::workload::{REPORT, Step, StepReport, Workload, WorkloadReport, disk};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -33,7 +33,7 @@ pub fn run_workload(workload: &Workload) -> Result<()> {
     let out = inside("/out");
     mount_disk(disk::OUT, &out)?;
     mount_disk(disk::SCRATCH, &inside("/scratch"))?;
-    let mut report = Report { release: release(), steps: Vec::new() };
+    let mut report = WorkloadReport { release: release(), steps: Vec::new() };
     for step in &workload.steps {
         notify_host(message::STEP, &step.name);
         let done = run_step(step, &out)?;

@@ -17,7 +17,7 @@ pub mod disk {
     pub const SWAP: &str = "swap";
 }
 
-/// Name of the [`Report`] among the files on the disk [`disk::OUT`].
+/// Name of the [`WorkloadReport`] among the files on the disk [`disk::OUT`].
 pub const REPORT: &str = "workload.json";
 
 /// Scripts to run.
@@ -40,7 +40,7 @@ pub struct Step {
 
 /// How a workload ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct WorkloadReport {
     /// `uname -r`.
     pub release: String,
     /// The steps, in the order of the workload.

@@ -4,7 +4,7 @@ mod checks;
 mod counts;
 
 use crate::kernels::Kernel;
-use crate::workload::{self, Config, Report, Step};
+use crate::workload::{self, Config, Step, WorkloadReport};
 use crate::{cache, kmodule};
 use anyhow::{Context, Result, bail};
 use std::fmt::Write;
@@ -177,7 +177,7 @@ fn run(scenario: &str, config: &Config, earlier: bool) -> Result<PathBuf> {
     if earlier && out.join("release").exists() {
         return Ok(out);
     }
-    let report: Report = workload::run(config, &out)?;
+    let report: WorkloadReport = workload::run(config, &out)?;
     if let Some(step) = report.steps.iter().find(|step| step.exit_code != Some(0)) {
         bail!("{} failed on {}: see {}", step.name, report.release, out.display());
     }

@@ -10,7 +10,7 @@ use crate::{build, initramfs, tree};
 use anyhow::{Context, Result, bail};
 use lab_guest::plan::message;
 use lab_guest::workload::{self, Workload};
-pub use lab_guest::workload::{Report, Step, StepReport};
+pub use lab_guest::workload::{Step, StepReport, WorkloadReport};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -64,7 +64,7 @@ const SLACK: Duration = Duration::from_secs(180);
 
 /// Boots the guest, runs the steps, and copies the files in the guest's `/out` and the console log to the directory
 /// `out`, which is replaced.
-pub fn run(config: &Config, out: &Path) -> Result<Report> {
+pub fn run(config: &Config, out: &Path) -> Result<WorkloadReport> {
     let kernel = Kernel::get(&config.kernel)?;
     let tools = Tools::with_qemu_for(kernel.architecture)?;
     let guest = build::guest(kernel.architecture)?;

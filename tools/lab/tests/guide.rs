@@ -3,9 +3,7 @@
 //!
 //! Boots virtual machines, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it).
 
-#[path = "../../../crates/pagehaul/tests/common/guide.rs"]
-mod guide;
-
+use pagehaul_test_support::guide;
 use std::process::Command;
 
 use lab::workload::{self, Config, Step};

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use pagehaul_bench::BenchError;
-use pagehaul_capture::{Options, Report, Target, capture};
+use pagehaul_capture::{CaptureReport, Options, Target, capture};
 use pagehaul_codec::Method;
 use pagehaul_kernel::DumpLevel;
 use pagehaul_run::{Progress, memory};
@@ -213,7 +213,14 @@ fn give_back() {
     }
 }
 
-fn describe(config: &Config, memory: u64, sample: u64, report: &Report, peak: u64, offsets: Offsets) -> Run {
+fn describe(
+    config: &Config,
+    memory: u64,
+    sample: u64,
+    report: &CaptureReport,
+    peak: u64,
+    offsets: Offsets,
+) -> Run {
     Run {
         memory,
         level: report.level,

@@ -7,7 +7,7 @@ use pagehaul_output::{FinishBound, WriteMeter};
 use proptest::prelude::*;
 
 use super::Deadline;
-use crate::Limits;
+use crate::options::Limits;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

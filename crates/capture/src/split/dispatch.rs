@@ -8,8 +8,8 @@ use pagehaul_pool::Ticket;
 use pagehaul_run::Progress;
 
 use super::plan::SplitPlan;
-use crate::Outcome;
 use crate::adaptive::AdaptiveLevel;
+use pagehaul_run::Outcome;
 
 /// What a worker does next, for one part.
 #[derive(Debug, Clone, Copy)]

@@ -26,15 +26,18 @@ use pagehaul_physmem::file::ReadAt;
 
 use crate::adaptive::{AdaptiveLevel, LevelController};
 use crate::batch::batch_pages;
+use crate::error::CaptureError;
 use crate::job::Job;
 use crate::limits::Deadline;
+use crate::options::Format;
 use crate::pack::Packer;
 use crate::report::Clock;
+use crate::report::{CaptureReport, PartReport};
 use crate::write::buffers;
-use crate::{CaptureError, Format, Outcome, PartReport, Report};
 use dispatch::Dispatcher;
 use packing::{SplitBatch, SplitPacking};
 use pagehaul_pool::in_lanes;
+use pagehaul_run::Outcome;
 use pagehaul_run::Phase;
 use plan::SplitPlan;
 use scan::Scanned;
@@ -53,7 +56,7 @@ pub(crate) fn capture(
     paths: &[PathBuf],
     overwrite: bool,
     clock: &mut Clock,
-) -> Result<Report, CaptureError> {
+) -> Result<CaptureReport, CaptureError> {
     let units = Units::new(job.selection().max_pfn());
     check(job, paths, &units)?;
     let mut reports: Vec<PartReport> = paths.iter().map(|path| report::new_part(path)).collect();
@@ -152,7 +155,7 @@ fn write(
     units: Units,
     mut reports: Vec<PartReport>,
     clock: &mut Clock,
-) -> Result<Report, CaptureError> {
+) -> Result<CaptureReport, CaptureError> {
     let level = AdaptiveLevel::new(job.compression().ladder());
     let layout = job.layout()?;
     let page_size = layout.page_size();

@@ -10,8 +10,9 @@ use pagehaul_pool::{Ticket, Work};
 use super::dispatch::{BatchTask, Dispatcher, Task};
 use crate::adaptive::AdaptiveLevel;
 use crate::batch::batch_pages;
+use crate::error::CaptureError;
 use crate::pack::{Batch, Packer};
-use crate::{CaptureError, Outcome};
+use pagehaul_run::Outcome;
 
 /// The work of all parts together.
 pub(super) struct SplitPacking<'a> {

@@ -10,10 +10,11 @@ use pagehaul_vmcore::Source;
 use super::plan::SplitPlan;
 use super::writer::Written;
 use crate::job::Job;
+use crate::report::{CaptureReport, PartReport};
 use crate::report::{Clock, outcome_at_end};
 use crate::selection::Tally;
 use crate::write::WriteStats;
-use crate::{Outcome, PartReport, Report};
+use pagehaul_run::Outcome;
 
 /// Returns the report of an output to which nothing is written yet.
 pub(super) fn new_part(path: &Path) -> PartReport {
@@ -130,7 +131,7 @@ pub(super) fn report(
     tally: &Tally,
     total: Total,
     clock: &Clock,
-) -> Report {
+) -> CaptureReport {
     let complete = total.stats.outcome.is_success();
     let bytes = parts.iter().filter(|part| part.exists).map(|part| part.output_bytes).sum();
     let names: Vec<&str> = parts.iter().filter(|part| part.exists).map(|part| part.output.as_str()).collect();

@@ -5,12 +5,13 @@ use pagehaul_kdump::{Header, Layout};
 use pagehaul_output::{OutputFile, WriteError};
 
 use super::units::Units;
+use crate::error::CaptureError;
 use crate::error::output_error;
 use crate::job::Job;
 use crate::report::Clock;
+use crate::report::PartReport;
 use crate::scan;
 use crate::selection::Tally;
-use crate::{CaptureError, PartReport};
 use pagehaul_run::Phase;
 
 /// The result of the scan.

@@ -12,10 +12,11 @@ use pagehaul_run::{Phase, Progress};
 use super::dispatch::{Dispatcher, Task};
 use super::packing::{SplitBatch, SplitPacking};
 use crate::adaptive::LevelController;
+use crate::error::CaptureError;
 use crate::limits::Deadline;
 use crate::pack::Batch;
 use crate::write::WriteStats;
-use crate::{CaptureError, Outcome};
+use pagehaul_run::Outcome;
 
 /// The writer of one part.
 pub(super) struct PartWriter<'a, 'b> {

@@ -6,8 +6,8 @@ use pagehaul_machine::PageSize;
 use pagehaul_output::{DumpWriter, FinishBound, PageBatch, Recorded, WriteCosts, WriteError};
 
 use super::finish_in_time;
-use crate::Limits;
 use crate::limits::Deadline;
+use crate::options::Limits;
 use crate::report::Clock;
 
 /// A dump whose pages in flight never get to the disk.

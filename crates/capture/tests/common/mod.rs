@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pagehaul_capture::{Format, Options, Outcome, Report, Target, capture};
+use pagehaul_capture::{CaptureReport, Format, Options, Outcome, Target, capture};
 use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, ReadError};
 use pagehaul_run::Progress;
@@ -41,11 +41,11 @@ impl Bench {
     }
 
     /// Captures the vmcore into a new file.
-    pub fn capture(&self, name: &str, options: &Options) -> (PathBuf, Report) {
+    pub fn capture(&self, name: &str, options: &Options) -> (PathBuf, CaptureReport) {
         self.capture_from(&self.source(), name, options)
     }
 
-    pub fn capture_from(&self, source: &Source, name: &str, options: &Options) -> (PathBuf, Report) {
+    pub fn capture_from(&self, source: &Source, name: &str, options: &Options) -> (PathBuf, CaptureReport) {
         let path = self.path(name);
         let target = Target::File { path: path.clone(), overwrite: false };
         let report = capture(source, &target, options, &Progress::default()).unwrap();
@@ -99,7 +99,7 @@ pub fn assert_holds(path: &Path, image: &Image, kept: &[u64], what: &str) {
     assert_eq!(expected.next(), None, "{what}: pages the machine does not have");
 }
 
-pub fn assert_complete(report: &Report) {
+pub fn assert_complete(report: &CaptureReport) {
     assert_eq!(report.outcome, Outcome::Complete);
     assert_eq!(report.pages_written, report.pages_kept);
 }

@@ -9,4 +9,5 @@ mod output;
 mod search;
 
 pub(crate) use decode::{DecodeError, decode};
-pub(crate) use search::{Encoder, MAX_INPUT};
+pub(crate) use output::MAX_INPUT;
+pub(crate) use search::Encoder;

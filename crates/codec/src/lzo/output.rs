@@ -1,8 +1,10 @@
 //! The output of the LZO encoder.
 
+/// Longest input in bytes: positions must fit the table's `u16`.
+pub(crate) const MAX_INPUT: usize = 1 << 16;
 /// Masks an index of the output. LZO's worst case, literals only, is some 260 bytes longer than the longest
 /// input.
-const MASK: usize = 2 * super::MAX_INPUT - 1;
+const MASK: usize = 2 * MAX_INPUT - 1;
 const SLACK: usize = 16;
 
 /// Buffer that a stream is written to.

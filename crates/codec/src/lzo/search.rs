@@ -6,12 +6,10 @@
 //! Branch-free code, and comparing wider words, were measured to be slower by a tenth to a third.
 
 use super::instructions;
-use super::output::{Literals, Output};
+use super::output::{Literals, MAX_INPUT, Output};
 use crate::common::matches::{match_end, word4, word8};
 use crate::common::zeroed;
 
-/// Longest input in bytes: positions must fit the table's `u16`.
-pub(crate) const MAX_INPUT: usize = 1 << 16;
 /// The shortest match that the match finder looks for.
 const MIN_MATCH: usize = 4;
 

@@ -4,7 +4,8 @@ use pagehaul_machine::PageSize;
 use pagehaul_output::{StoredBitmap, WriteError};
 use pagehaul_physmem::{PhysMemory, bits};
 
-use crate::{ProgramHeader, VmcoreHead};
+use crate::program_header::ProgramHeader;
+use crate::vmcore_head::VmcoreHead;
 
 /// The segments of an ELF dump.
 #[derive(Clone)]

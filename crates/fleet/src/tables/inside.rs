@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use pagehaul_inspect::{Machine, Memory, Report, StackTrace, Vmalloc};
+use pagehaul_inspect::{Machine, Memory, StackTrace, TriageReport, Vmalloc};
 
 use super::{longs, texts};
 use crate::table::{Key, Table, Values};
@@ -11,7 +11,7 @@ use pagehaul_redact::Redaction;
 /// Makes the tables of a triage report.
 pub(crate) fn inside(
     machine: &Machine<'_>,
-    report: &Report,
+    report: &TriageReport,
     key: &Key,
     redaction: Option<&Redaction>,
 ) -> Vec<Table> {
@@ -92,7 +92,12 @@ fn memory_state(memory: &Memory, vmalloc: Option<&Vmalloc>, key: &Key) -> Table 
     Table::new("memory_state", key, columns)
 }
 
-fn tasks(report: &Report, stacks: &HashMap<u32, u64>, key: &Key, redaction: Option<&Redaction>) -> Table {
+fn tasks(
+    report: &TriageReport,
+    stacks: &HashMap<u32, u64>,
+    key: &Key,
+    redaction: Option<&Redaction>,
+) -> Table {
     let tasks = report.tasks.all.as_slice();
     let comm = |task: &pagehaul_inspect::Task| match redaction {
         Some(redaction) if task.kernel_thread => redaction.kernel_name(&task.comm),
@@ -132,7 +137,7 @@ fn stacks_of(stacks: &[(u64, &StackTrace)], key: &Key) -> Table {
     Table::new("stacks", key, columns)
 }
 
-fn modules(report: &Report, key: &Key) -> Table {
+fn modules(report: &TriageReport, key: &Key) -> Table {
     let modules = report.modules.as_slice();
     let columns = [
         ("name", texts(modules, |module| module.name.as_str())),
@@ -143,7 +148,7 @@ fn modules(report: &Report, key: &Key) -> Table {
     Table::new("modules", key, columns)
 }
 
-fn slab_caches(report: &Report, key: &Key) -> Table {
+fn slab_caches(report: &TriageReport, key: &Key) -> Table {
     let caches = report.slab.as_slice();
     let columns = [
         ("name", texts(caches, |cache| cache.name.as_str())),
@@ -155,7 +160,7 @@ fn slab_caches(report: &Report, key: &Key) -> Table {
     Table::new("slab_caches", key, columns)
 }
 
-fn vmalloc_callers(report: &Report, key: &Key) -> Table {
+fn vmalloc_callers(report: &TriageReport, key: &Key) -> Table {
     let callers = report.vmalloc.as_ref().map_or(&[][..], |vmalloc| vmalloc.callers.as_slice());
     let columns = [
         ("caller", texts(callers, |caller| caller.caller.as_str())),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pagehaul_facts::Missing;
 use pagehaul_latency::{LatencyError, Options, Unit, trace_file};
 use pagehaul_reclaim::model::{AllIntervals, Stall};
-use pagehaul_reclaim::{Report, ReportError, analyse_all};
+use pagehaul_reclaim::{ReclaimReport, ReportError, analyse_all};
 use pagehaul_trace::{Input, TraceError, TraceFile, TraceInfo};
 use serde::Serialize;
 
@@ -54,7 +54,7 @@ pub(crate) fn recording(
     Ok((tables, missing))
 }
 
-fn latencies(input: &Input) -> Result<pagehaul_latency::Report, LatencyError> {
+fn latencies(input: &Input) -> Result<pagehaul_latency::LatencyReport, LatencyError> {
     let options =
         Options { unit: Unit::Nanoseconds, step: None, by_function: true, pids: Vec::new(), buffer_kb: 0 };
     let mut file = TraceFile::from_input(input.clone())?;
@@ -104,7 +104,7 @@ pub(crate) fn started(info: &TraceInfo) -> Option<u64> {
     info.begin.as_ref().map(|counters| counters.realtime_ns).filter(|ns| *ns > 0)
 }
 
-fn reclaim_runs(report: &Report, run: &Run, key: &Key) -> Table {
+fn reclaim_runs(report: &ReclaimReport, run: &Run, key: &Key) -> Table {
     let source = &report.source;
     let lost = &report.lost;
     let elapsed = (0.0..9e9).contains(&source.duration_s).then_some((source.duration_s * 1e9) as i64);
@@ -124,7 +124,7 @@ fn reclaim_runs(report: &Report, run: &Run, key: &Key) -> Table {
 }
 
 /// Figures of the report: their number changes with the kernel, so each is a row.
-fn reclaim_figures(report: &Report, key: &Key) -> Table {
+fn reclaim_figures(report: &ReclaimReport, key: &Key) -> Table {
     let sections = report.sections.iter();
     let rows = sections.flat_map(|section| section.rows.iter().map(move |row| (section.title, row)));
     let rows: Vec<_> = rows
@@ -187,7 +187,7 @@ fn reclaim_stalls(
     Table::new("reclaim_stalls", key, columns)
 }
 
-fn latency_runs(report: &pagehaul_latency::Report, run: &Run, key: &Key) -> Table {
+fn latency_runs(report: &pagehaul_latency::LatencyReport, run: &Run, key: &Key) -> Table {
     let missed = &report.missed;
     let calls = report.histograms.iter().map(|found| found.histogram.count()).sum::<u64>();
     let columns = [
@@ -203,7 +203,7 @@ fn latency_runs(report: &pagehaul_latency::Report, run: &Run, key: &Key) -> Tabl
     Table::new("latency_runs", key, run.columns.clone().into_iter().chain(columns))
 }
 
-fn latency_hist(report: &pagehaul_latency::Report, key: &Key) -> Table {
+fn latency_hist(report: &pagehaul_latency::LatencyReport, key: &Key) -> Table {
     let functions = report.histograms.iter();
     let rows: Vec<_> = functions
         .flat_map(|found| {

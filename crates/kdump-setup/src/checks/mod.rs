@@ -16,9 +16,10 @@ mod target;
 mod triggers;
 mod units;
 
-use crate::chain::{Chain, Examination, Link};
+use crate::chain::{Chain, Examination};
 use crate::facts::Facts;
 use crate::finding::Finding;
+use crate::link::Link;
 
 /// What the administrator expects beyond a dump.
 #[derive(Debug, Clone, Copy, Default)]

@@ -4,7 +4,7 @@ use pagehaul_machine::{PageSize, Platform};
 use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::ReadAt;
 
-use crate::UtsName;
+use crate::format::UtsName;
 use crate::format::byte_layout::{ByteLayout, LARGEST_SUB_HEADER};
 use crate::format::{
     DISKDUMP_SIGNATURE, DiskDumpHeader, MAX_PFNS, NewUtsname, SIGNATURE, UTS_LEN, VERSION, flags,

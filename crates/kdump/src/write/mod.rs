@@ -36,7 +36,7 @@ use pagehaul_codec::Codec;
 use pagehaul_machine::PageSize;
 use pagehaul_output::{Output, OutputError, StoredPage, WriteError};
 
-use crate::LayoutError;
+use crate::format::LayoutError;
 use crate::format::{PageDesc, flags};
 
 pub use bitmaps::BitmapWriter;

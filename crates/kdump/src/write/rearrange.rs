@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use pagehaul_output::{Output, WriteError};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::STATUS_OFFSET;
+use crate::format::STATUS_OFFSET;
 use crate::format::{FLAT_SIGNATURE, FlatHeader, FlatRecord, SIGNATURE, flags};
 
 /// Bytes read and written at a time.

@@ -11,7 +11,11 @@ use std::ops::Range;
 
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory, View};
 
-use crate::{AddressSpace, InfoError, KernelError, TranslateError, Translator, VmcoreInfo, machine};
+use crate::address_space::AddressSpace;
+use crate::error::{KernelError, TranslateError};
+use crate::machine;
+use crate::translate::Translator;
+use pagehaul_machine::{InfoError, VmcoreInfo};
 
 /// Pages that are announced at a time: a log of 16 MiB.
 const MAX_ANNOUNCED: usize = 1 << 12;

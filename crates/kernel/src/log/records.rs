@@ -1,7 +1,8 @@
 //! The log buffer of kernels before 5.10: one record after the other, each with its length, in a ring.
 
 use super::{Caller, KernelLog, Reader, Record, decoded, field, structure};
-use crate::{InfoError, KernelError};
+use crate::error::KernelError;
+use pagehaul_machine::InfoError;
 
 /// The largest possible buffer (`LOG_BUF_LEN_MAX`).
 const MOST: u32 = 1 << 31;

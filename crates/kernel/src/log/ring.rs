@@ -2,7 +2,8 @@
 //! `struct printk_info`, and a ring of text blocks.
 
 use super::{Caller, KernelLog, MAX_TEXT, Reader, Record, decoded, field, structure, text};
-use crate::{InfoError, KernelError, TranslateError};
+use crate::error::{KernelError, TranslateError};
+use pagehaul_machine::InfoError;
 
 /// The highest two bits of a descriptor's state variable are its state, the others its ID.
 const STATE_SHIFT: u32 = 62;

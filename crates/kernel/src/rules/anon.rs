@@ -2,7 +2,8 @@
 
 use super::page_type::PageTypes;
 use super::slab::Slab;
-use crate::{PageClass, Undecidable};
+use crate::class::PageClass;
+use crate::undecidable::Undecidable;
 
 /// Bit 0 of `mapping` (`PAGE_MAPPING_ANON`, since 2.6; `FOLIO_MAPPING_ANON` since 6.17). Bit 1 alone marked pages of drivers
 /// that can be moved (bda807d44454, 4.8) until page types took over in 6.17; both bits together are KSM's, whose

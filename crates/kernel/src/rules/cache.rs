@@ -1,6 +1,9 @@
 //! Page cache: of files, and of shmem, which is swapped like anonymous memory but belongs to files.
 
-use crate::{KernelError, PageClass, Undecidable, VmcoreInfo};
+use crate::class::PageClass;
+use crate::error::KernelError;
+use crate::undecidable::Undecidable;
+use pagehaul_machine::VmcoreInfo;
 
 /// On an LRU list and not anonymous, or in the swap cache and not anonymous (shmem on its way out or in).
 #[derive(Debug, Clone)]

@@ -2,7 +2,8 @@
 
 use super::layout::{PageLayout, half, word};
 use super::{Rules, Words};
-use crate::{PageClass, VmcoreInfo};
+use crate::class::PageClass;
+use pagehaul_machine::VmcoreInfo;
 
 /// Largest order: 1 GiB, the largest page of x86_64.
 pub(crate) const MAX_ORDER: u32 = 18;

@@ -2,7 +2,9 @@
 
 use super::layout::{PageLayout, word};
 use super::page_type::PageTypes;
-use crate::{PageClass, Undecidable, VmcoreInfo};
+use crate::class::PageClass;
+use crate::undecidable::Undecidable;
+use pagehaul_machine::VmcoreInfo;
 
 /// How large a block may be.
 #[derive(Debug, Clone)]

@@ -7,7 +7,9 @@ use pagehaul_machine::{PageSize, arch};
 
 use super::layout::{PageLayout, half, word};
 use super::page_type::PageTypes;
-use crate::{PageClass, Undecidable, VmcoreInfo};
+use crate::class::PageClass;
+use crate::undecidable::Undecidable;
+use pagehaul_machine::VmcoreInfo;
 
 /// How hugetlb pages are marked.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! Offsets of the fields of `struct page`.
 
-use crate::{InfoError, VmcoreInfo};
+use pagehaul_machine::{InfoError, VmcoreInfo};
 
 /// Virtual addresses from here on hold the kernel image, modules and fixed mappings, never struct pages: x86_64 has none in
 /// the last 2 GiB, arm64 none in the last 1 GiB (`VMEMMAP_END`).

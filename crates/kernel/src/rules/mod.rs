@@ -17,7 +17,10 @@ pub(crate) use hugetlb::HugeTlb;
 pub(crate) use layout::NO_STRUCT_PAGES;
 pub(crate) use layout::{PageLayout, half, word};
 
-use crate::{KernelError, PageClass, Undecidable, VmcoreInfo};
+use crate::class::PageClass;
+use crate::error::KernelError;
+use crate::undecidable::Undecidable;
+use pagehaul_machine::VmcoreInfo;
 
 /// All rules of one kernel.
 #[derive(Debug, Clone)]

@@ -2,7 +2,9 @@
 
 use pagehaul_machine::arch;
 
-use crate::{PageClass, Undecidable, VmcoreInfo};
+use crate::class::PageClass;
+use crate::undecidable::Undecidable;
+use pagehaul_machine::VmcoreInfo;
 
 /// The top byte of a page table's type in kernels that keep types there (`PGTY_table`, 4ffca5a96678, 6.12). Not
 /// exported; it only decides the name of a class that is kept anyway.

@@ -1,6 +1,6 @@
 //! Pages with memory errors.
 
-use crate::VmcoreInfo;
+use pagehaul_machine::VmcoreInfo;
 
 /// `PG_hwpoison`. Exported where CONFIG_MEMORY_FAILURE is set (2.6.37); without it, no page is marked. The flag is on
 /// each bad page, tails too, except in hugetlb pages, where the head has it for all (their vmemmap may be shared).

@@ -1,6 +1,6 @@
 //! Slab pages.
 
-use crate::VmcoreInfo;
+use pagehaul_machine::VmcoreInfo;
 
 /// How slab pages are marked: by a flag until 46df8e73a4a3 (6.10), by a page type since. The flag has no default:
 /// its bit is PG_waiters since 6.10.

@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 
 use super::kinds::{CONTINUES, GROUP, HEAD, MARKED, PageKinds, SIZE, Structs, TAIL, free_of};
 use super::matcher::{Bits, LOADED, PageMatcher};
-use crate::PageClass;
+use crate::class::PageClass;
 use crate::rules::NO_STRUCT_PAGES;
 
 /// Pages in 32 bytes of kinds.

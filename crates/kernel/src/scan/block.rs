@@ -7,7 +7,7 @@ use pagehaul_machine::Pfn;
 use super::Inconsistency;
 use super::kinds::SIZE;
 use super::matcher::PageMatcher;
-use crate::PageClass;
+use crate::class::PageClass;
 use crate::rules::{Compound, Head, PageLayout, Rules, Words, half, word};
 
 /// What contradicts the class of a reserved page.

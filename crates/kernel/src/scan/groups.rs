@@ -3,7 +3,7 @@
 use super::block::{Block, Stop};
 use super::kinds::{CLASS, GROUP, PageKinds, SIZE, Structs};
 use super::matcher::PageMatcher;
-use crate::PageClass;
+use crate::class::PageClass;
 
 /// How far ahead struct pages are prefetched, in pages: 4 KiB of them.
 const AHEAD: usize = 64;

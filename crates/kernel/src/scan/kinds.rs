@@ -1,7 +1,7 @@
 //! The kind of a struct page: one byte with all that the struct page alone shows, before rules that depend on its
 //! neighbours.
 
-use crate::PageClass;
+use crate::class::PageClass;
 
 /// Pages in a group: one page of the vmemmap, and one word of a bitmap.
 pub(super) const GROUP: usize = 64;

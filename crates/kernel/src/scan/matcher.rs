@@ -1,7 +1,7 @@
 //! Matches 64 struct pages at once. The code is the same for all kernels: rules become masks and values to compare with.
 
 use super::kinds::{CONTINUES, FREE, GROUP, HEAD, MARKED, PageKinds, SIZE, Structs, TAIL, free_of};
-use crate::PageClass;
+use crate::class::PageClass;
 use crate::rules::{PageLayout, Rules};
 
 /// Bytes that are loaded at once for a field, which is at their start.

@@ -21,8 +21,10 @@ use pagehaul_physmem::View;
 use self::block::{Block, Stop};
 use self::matcher::PageMatcher;
 pub use self::scanned::{Scanned, StructPage};
+use crate::class::PageClass;
+use crate::error::{KernelError, TranslateError};
+use crate::kernel::Kernel;
 use crate::walker::Walker;
-use crate::{Kernel, KernelError, PageClass, TranslateError};
 
 /// The contents of one block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

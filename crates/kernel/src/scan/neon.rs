@@ -7,7 +7,7 @@ use std::arch::aarch64::*;
 
 use super::kinds::{CONTINUES, FREE, GROUP, HEAD, MARKED, PageKinds, SIZE, Structs, TAIL, free_of};
 use super::matcher::{Bits, PageMatcher};
-use crate::PageClass;
+use crate::class::PageClass;
 use crate::rules::NO_STRUCT_PAGES;
 
 /// Pages between two lanes.

@@ -3,7 +3,7 @@
 use pagehaul_physmem::View;
 
 use super::block::Block;
-use crate::Kernel;
+use crate::kernel::Kernel;
 use crate::rules::{Compound, Head, MAX_ORDER, word};
 
 /// Returns the compound page of the next page of `block`, whose head has its struct page at `head_at`.

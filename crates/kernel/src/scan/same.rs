@@ -10,8 +10,9 @@ use super::block::{Block, Stop};
 use super::groups::page_kinds;
 use super::kinds::{GROUP, SIZE};
 use super::matcher::PageMatcher;
+use crate::class::PageClass;
 use crate::rules::{Head, Rules, word};
-use crate::{PageClass, VmcoreInfo};
+use pagehaul_machine::VmcoreInfo;
 
 const PAGES: usize = 5 * GROUP + 3;
 /// Virtual address of the first struct page: in the vmemmap.

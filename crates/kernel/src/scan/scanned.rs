@@ -2,8 +2,9 @@
 
 use pagehaul_machine::Pfn;
 
+use crate::class::PageClass;
+use crate::kernel::Kernel;
 use crate::rules::{PageLayout, half, word};
-use crate::{Kernel, PageClass};
 
 /// Consecutive pages with their struct pages.
 #[derive(Clone, Copy)]

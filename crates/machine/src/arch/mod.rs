@@ -8,11 +8,13 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::extent::Extent;
+use crate::image::{ImageSource, KernelMapping};
+use crate::page_size::PageSize;
+use crate::page_tables::{Entry, Tables};
 use crate::registers::{self, StatusRegisters};
-use crate::{
-    CpuMode, Entry, Extent, ImageSource, InfoError, KernelMapping, PageSize, Registers, SwitchedOut, Tables,
-    Unwinding, VmcoreInfo, Word,
-};
+use crate::registers::{CpuMode, Registers, SwitchedOut, Unwinding, Word};
+use crate::vmcoreinfo::{InfoError, VmcoreInfo};
 
 /// All architectures whose kernels can be read.
 pub static ALL: [&dyn Arch; 3] = [&x86_64::X86_64, &arm64::Arm64, &riscv64::Riscv64];
@@ -195,7 +197,7 @@ mod tests {
             let registers = arch.registers();
             assert!(registers.status.names.contains(&registers.status.summary[0]));
             let words = registers.status.names.len();
-            assert!(crate::PR_REG + 8 * words <= registers.status_bytes, "{}", arch.name());
+            assert!(crate::registers::PR_REG + 8 * words <= registers.status_bytes, "{}", arch.name());
             assert!(registers.printed.iter().all(|(_, word)| *word < words), "{}", arch.name());
         }
         assert_eq!(names(), "x86_64, arm64 and riscv64");

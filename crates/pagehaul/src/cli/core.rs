@@ -9,7 +9,7 @@ use pagehaul_codec::{Codec, Method, zstd_level};
 use pagehaul_encryption::Recipients;
 use pagehaul_present::number::{bytes, counted};
 use pagehaul_present::time::seconds;
-use pagehaul_process::{Kinds, Mode, Options, Pid, Report, Target, core};
+use pagehaul_process::{CoreReport, Kinds, Mode, Options, Pid, Target, core};
 
 use crate::cli::core_encrypted;
 use crate::cli::dump_output::is_same_file;
@@ -111,7 +111,7 @@ pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
             core_encrypted::write(arguments.pid, output, force, &options, recipients, progress)
         }
     })?;
-    let report: Report = result?;
+    let report: CoreReport = result?;
     let is_encrypted = recipients.is_some();
     print(&report, Some(peak), arguments.reporting.manner(to_stdout), || render(&report, is_encrypted, peak));
     match failure(&report, is_encrypted) {
@@ -162,7 +162,7 @@ fn kinds(text: &str) -> Result<Kinds, String> {
     if text == "none" { Ok(Kinds::NONE) } else { text.parse() }
 }
 
-fn render(report: &Report, is_encrypted: bool, peak: u64) -> String {
+fn render(report: &CoreReport, is_encrypted: bool, peak: u64) -> String {
     let time = &report.seconds;
     let rate = |amount: u64, spent: f64| bytes((amount as f64 / spent.max(1e-9)) as u64);
     let zeros = match report.zero_bytes {
@@ -212,7 +212,7 @@ fn render(report: &Report, is_encrypted: bool, peak: u64) -> String {
 }
 
 /// What went wrong, in one sentence; none if nothing did.
-fn failure(report: &Report, is_encrypted: bool) -> Option<String> {
+fn failure(report: &CoreReport, is_encrypted: bool) -> Option<String> {
     let why = report.outcome.why()?;
     // Pages in the pipe and in the last chunk are lost, so that the number of pages in the file is not known.
     if is_encrypted {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use pagehaul_encryption::Recipients;
-use pagehaul_process::{Options, Pid, Report, Target, core};
+use pagehaul_process::{CoreReport, Options, Pid, Target, core};
 use pagehaul_run::{Outcome, Progress};
 use pagehaul_upload::Uploading;
 
@@ -17,7 +17,7 @@ pub(crate) fn write(
     options: &Options,
     recipients: &Recipients,
     progress: &Progress,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<CoreReport> {
     if output == Path::new("-") {
         let (file, name) = encrypted_file::stdout()?;
         return send(pid, name, options, Uploading::encrypt(file, name, recipients)?, progress);
@@ -44,7 +44,7 @@ fn send(
     options: &Options,
     encrypting: Uploading,
     progress: &Progress,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<CoreReport> {
     let target = Target::Pipe { name: name.to_owned(), pipe: encrypting.pipe() };
     let written = core(pid, &target, options, progress);
     // The pipe ends with its last copy.
@@ -54,7 +54,7 @@ fn send(
     // What could not be written is why the pipe is broken.
     match (written, sent) {
         (written, Ok(_)) => Ok(written?),
-        (Ok(report), Err(why)) => Ok(Report { outcome: Outcome::WriteFailed(why.to_string()), ..report }),
+        (Ok(report), Err(why)) => Ok(CoreReport { outcome: Outcome::WriteFailed(why.to_string()), ..report }),
         (Err(_), Err(why)) => Err(why.into()),
     }
 }

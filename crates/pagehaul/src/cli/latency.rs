@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use clap::Args;
 use pagehaul_latency::{
-    EventName, EventRecorder, EventSession, HistTriggerSession, Key, Mechanism, Options, ProbeKind, Report,
-    Session, Setup, Unit, trace_file,
+    EventName, EventRecorder, EventSession, HistTriggerSession, Key, LatencyReport, Mechanism, Options,
+    ProbeKind, Session, Setup, Unit, trace_file,
 };
 use pagehaul_present::time::time_of_day;
 use pagehaul_trace::live::Tracefs;
@@ -163,7 +163,7 @@ fn read_trace(arguments: &LatencyArguments, path: &Path, options: &Options) -> a
     let mut trace = TraceFile::from_input(input)?;
     let intervals = arguments.tracing.intervals();
     let clock = TraceClock::of(trace.info());
-    let take = |ts, report: Report| print(arguments, &report, || clock.time(ts));
+    let take = |ts, report: LatencyReport| print(arguments, &report, || clock.time(ts));
     let measured = match &arguments.between {
         Some((start, end)) => {
             trace_file::measure_pair(&mut trace, (start, end, &arguments.key), options, intervals, take)
@@ -182,7 +182,11 @@ fn read_trace(arguments: &LatencyArguments, path: &Path, options: &Options) -> a
     measured.with_context(|| path.display().to_string())
 }
 
-fn print(arguments: &LatencyArguments, report: &Report, time: impl FnOnce() -> String) -> anyhow::Result<()> {
+fn print(
+    arguments: &LatencyArguments,
+    report: &LatencyReport,
+    time: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
     let time = arguments.timestamp.then(time);
     if arguments.tracing.json.json {
         let mut value = serde_json::to_value(report)?;

@@ -40,7 +40,7 @@ impl Redact {
 #[cfg(not(feature = "redact"))]
 mod without {
     use pagehaul_facts::Facts;
-    use pagehaul_inspect::Report;
+    use pagehaul_inspect::TriageReport;
     use pagehaul_physmem::PhysMemory;
 
     /// There is none.
@@ -68,7 +68,7 @@ mod without {
             match *self {}
         }
 
-        pub(crate) fn report(&self, _: &mut Report) -> Names {
+        pub(crate) fn report(&self, _: &mut TriageReport) -> Names {
             match *self {}
         }
 

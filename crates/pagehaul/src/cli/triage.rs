@@ -13,7 +13,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use pagehaul_facts::Facts;
 use pagehaul_inspect::{
-    Detail, Machine, Report, StackTrace, Task, TaskStack, Timers, detail, difference, per_cpu_free,
+    Detail, Machine, StackTrace, Task, TaskStack, Timers, TriageReport, detail, difference, per_cpu_free,
 };
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder};
@@ -176,7 +176,7 @@ impl TriageArguments {
 
 /// What is known of a dump.
 struct Explained {
-    report: Report,
+    report: TriageReport,
     owners: Option<Owners>,
 }
 
@@ -191,7 +191,7 @@ struct OneTask<'a> {
 #[derive(Serialize)]
 struct Printed<'a> {
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a TriageReport,
     #[serde(skip_serializing_if = "Option::is_none")]
     owners: Option<&'a Owners>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -283,7 +283,7 @@ fn explain_source<T>(
         machine = machine.running();
     }
     let log = KernelLog::read(memory);
-    let mut report = Report::read(&machine, log.as_ref());
+    let mut report = TriageReport::read(&machine, log.as_ref());
     let redaction = redaction.map(|redaction| (redaction, redaction.report(&mut report)));
     report.judge();
     report.missing.extend(completeness::warnings(source));
@@ -407,7 +407,7 @@ fn for_capture(dumps: &[PathBuf], layout: &ImageLayout) -> anyhow::Result<CrashR
     let memory = VirtualMemory::new(&kernel, &recorder);
     let machine = Machine::open_recorded(&kernel, &memory, &unrecorded, recorder.notes())?;
     let log = KernelLog::read(&recorder);
-    let report = Report::new(&machine, log.as_ref());
+    let report = TriageReport::new(&machine, log.as_ref());
     report.stacks(&machine);
     let text = printable(&text::summary(&report, &source.path().display().to_string()));
     let runs = recorder.runs(kernel.page_size()).into_iter();

@@ -7,8 +7,8 @@ use std::thread;
 
 use anyhow::bail;
 use pagehaul_capture::{
-    CaptureError, Compression, Format, Limits, Options as CaptureOptions, Outcome, Report, Target, capture,
-    estimate,
+    CaptureError, CaptureReport, Compression, Format, Limits, Options as CaptureOptions, Outcome, Target,
+    capture, estimate,
 };
 use pagehaul_codec::{Codec, Method};
 use pagehaul_encryption::Recipients;
@@ -82,7 +82,7 @@ pub(super) fn dump(
 /// What became of a dump.
 enum Made {
     /// It was written, whatever its outcome.
-    Whole(Box<Report>),
+    Whole(Box<CaptureReport>),
     /// The disk of an encrypted one is full or fails: why, and what is left.
     Part(String),
 }
@@ -203,8 +203,8 @@ fn codec_of(status: u32) -> Option<Codec> {
 /// Runs `work` with its progress shown if the message level has it.
 fn watched(
     messages: &Messages,
-    work: impl FnOnce(&Progress) -> Result<Report, CaptureError>,
-) -> anyhow::Result<Report> {
+    work: impl FnOnce(&Progress) -> Result<CaptureReport, CaptureError>,
+) -> anyhow::Result<CaptureReport> {
     let shows = messages.shows(PROGRESS);
     let watch = |progress: &Progress, end: &std::sync::mpsc::Receiver<()>| {
         if shows {
@@ -215,7 +215,7 @@ fn watched(
 }
 
 /// Prints how a capture ended.
-fn finish(source: &Source, report: &Report, outputs: &[PathBuf], messages: &mut Messages) -> Done {
+fn finish(source: &Source, report: &CaptureReport, outputs: &[PathBuf], messages: &mut Messages) -> Done {
     messages.say(REPORT, &stats::render(report));
     for warning in &report.warnings {
         messages.say(COMMON, &format!("makedumpfile: {warning}"));

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use pagehaul_capture::{Options, Report, estimate};
+use pagehaul_capture::{CaptureReport, Options, estimate};
 use pagehaul_codec::Method;
 use pagehaul_kernel::{DumpLevel, PageClass};
 use pagehaul_physmem::MapPolicy;
@@ -27,7 +27,7 @@ pub(super) fn show(source: &Path, messages: &mut Messages) -> anyhow::Result<Don
     Ok(Done::Complete)
 }
 
-fn render(report: &Report) -> String {
+fn render(report: &CaptureReport) -> String {
     let pages = |classes: &[PageClass]| -> u64 {
         let of =
             |count: &&pagehaul_capture::ClassCount| classes.iter().any(|class| class.name() == count.class);

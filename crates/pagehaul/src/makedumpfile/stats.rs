@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use pagehaul_capture::Report;
+use pagehaul_capture::CaptureReport;
 use pagehaul_kernel::PageClass;
 
 /// The report, in makedumpfile's form.
-pub(super) fn render(report: &Report) -> String {
+pub(super) fn render(report: &CaptureReport) -> String {
     let excluded = |classes: &[PageClass]| -> u64 {
         let of =
             |count: &&pagehaul_capture::ClassCount| classes.iter().any(|class| class.name() == count.class);
@@ -33,7 +33,7 @@ pub(super) fn render(report: &Report) -> String {
 
 fn write(
     out: &mut String,
-    report: &Report,
+    report: &CaptureReport,
     (original, remaining): (u64, u64),
     rows: &[(&str, u64)],
 ) -> std::fmt::Result {

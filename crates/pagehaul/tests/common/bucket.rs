@@ -4,8 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use pagehaul_synth::{Era, Inside, Machine, Message};
-
-use crate::guide;
+use pagehaul_test_support::guide;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
 

@@ -3,16 +3,16 @@
 //! `make test-store` builds the server and runs these tests. What a real server cannot be made to answer is tested in
 //! `crates/remote`.
 
-#[path = "../common/bucket.rs"]
-mod bucket;
-#[path = "../common/guide.rs"]
-mod guide;
-#[path = "../common/setup.rs"]
-mod setup;
+#[path = "../common"]
+mod common {
+    pub mod bucket;
+    pub mod setup;
+}
 
 mod proxy;
 mod versitygw;
 
+use common::bucket;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
@@ -24,10 +24,10 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use common::setup::{BINARY, Setup};
 use proxy::{Fault, Proxy};
 use rusty_s3::actions::{PutObject, S3Action};
 use rusty_s3::{Bucket, Credentials, UrlStyle};
-use setup::{BINARY, Setup};
 use versitygw::{KEYS, Keys, OTHER_KEYS, Store};
 
 const URL: &str = "s3://crashes/host7/dump.flat";

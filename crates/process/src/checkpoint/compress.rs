@@ -12,8 +12,8 @@ use pagehaul_run::{Phase, Progress};
 
 use super::container::{self, Block, HEADER};
 use super::images::Piece;
-use crate::ProcessError;
 use crate::arena::Arena;
+use crate::error::ProcessError;
 
 /// Blocks by their image and their number in it.
 pub(crate) type Blocks = BTreeMap<(usize, usize), Block>;

@@ -18,7 +18,7 @@ use pagehaul_codec::FrameDecompressor;
 use pagehaul_physmem::file::open_regular;
 use twox_hash::XxHash3_64;
 
-use crate::ProcessError;
+use crate::error::ProcessError;
 use crate::error::failed;
 
 /// First and last bytes.

@@ -10,13 +10,11 @@ use std::time::Duration;
 use pagehaul_run::{ChildError, ChildOutput, Progress};
 
 use super::precopy::seccomp::Watched;
+use super::programs::last_line;
 use super::protobuf::{Value, field, number_field};
-use super::version;
-use crate::ProcessError;
+use super::version::{self, OLDEST};
+use crate::error::ProcessError;
 use crate::signal_mask::{Blocked, ENDING};
-
-/// The oldest version whose image streamer protocol and images are known to work on today's kernels.
-pub(super) const OLDEST: u32 = 4;
 
 /// Arguments for rounds of incremental images.
 const INCREMENTAL: [&str; 3] = ["--track-mem", "--prev-images-dir", "--auto-dedup"];
@@ -220,10 +218,6 @@ fn complaint(text: &str) -> Option<&str> {
     let complaints = || text.lines().filter_map(|line| line.split_once("Error ").map(|(_, rest)| rest));
     let fatal = complaints().find(|complaint| complaint.contains(FATAL));
     fatal.or_else(|| complaints().find(|complaint| !HARMLESS.iter().any(|part| complaint.contains(part))))
-}
-
-pub(super) fn last_line(text: &str) -> Option<&str> {
-    text.lines().map(str::trim).rfind(|line| !line.is_empty())
 }
 
 /// Microseconds that a dump kept the processes frozen, from CRIU's `stats-dump`: two magic numbers, a length, and a

@@ -30,8 +30,9 @@ use super::requirements::{self, Provided};
 use super::tree::{self, Process};
 use super::work_directory::{WorkDirectory, accept_criu};
 use crate::arena::Arena;
+use crate::error::ProcessError;
 use crate::error::no_thread;
-use crate::{Pid, ProcessError, limits, procfs};
+use crate::{Pid, limits, procfs};
 
 /// Saves a process and its descendants. If anything fails, they go on; they are killed only once the container is on the
 /// disk.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::work_directory::{WorkDirectory, accept};
-use crate::ProcessError;
+use crate::error::ProcessError;
 use crate::signal_mask::{ALL, Blocked};
 
 /// Name of the script in the work directory, by which the program knows what it is started for.

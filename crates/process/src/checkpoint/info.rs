@@ -7,7 +7,7 @@ use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 
 use super::container::{self, Block, Container, Image, container_path};
-use crate::ProcessError;
+use crate::error::ProcessError;
 use crate::verify::Verified;
 
 /// The description of a checkpoint.

@@ -12,7 +12,7 @@ use rustix::event::PollFlags;
 use super::ending::ready;
 use super::images::{Piece, blocks, merged_blocks};
 use super::precopy::PreCopy;
-use crate::ProcessError;
+use crate::error::ProcessError;
 
 /// Images by their numbers. What CRIU itself saves of these processes is little: pages of private file mappings.
 #[derive(Default)]

@@ -13,6 +13,7 @@ mod options;
 mod own_options;
 pub(crate) mod pids;
 mod precopy;
+mod programs;
 pub(crate) mod protobuf;
 mod requirements;
 mod restore;

@@ -23,7 +23,7 @@ pub struct CheckpointOptions {
     pub arguments: Vec<String>,
 }
 
-/// Report of a finished run.
+/// The report of a finished run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CheckpointReport {
     /// The process, and its tree's size.

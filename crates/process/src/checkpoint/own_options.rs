@@ -1,7 +1,7 @@
 //! Options of CRIU that pagehaul sets itself. Among the arguments of users, they would reach for other processes, or move
 //! images, log and pidfile away from where pagehaul expects them.
 
-use crate::ProcessError;
+use crate::error::ProcessError;
 
 /// Of all actions, without the dashes. CRIU reads any beginning of a name that only one option has, and an option's "no-" form.
 const ALWAYS: [&str; 7] = ["tree", "pid", "pidfile", "images-dir", "log-file", "verbosity", "stream"];

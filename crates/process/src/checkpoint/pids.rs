@@ -10,7 +10,7 @@ use pagehaul_run::Progress;
 
 use super::protobuf::{message, number_field};
 use crate::Pid;
-use crate::ProcessError;
+use crate::error::ProcessError;
 use crate::procfs::{self, Stat};
 
 /// CRIU's image of the process tree.

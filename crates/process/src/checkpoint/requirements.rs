@@ -13,9 +13,11 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_passcred;
 
 use super::criu::Criu;
+use super::programs::is_on_path;
 use super::tree::Process;
 use super::work_directory::WorkDirectory;
-use crate::{Pid, ProcessError, mapping, procfs};
+use crate::error::ProcessError;
+use crate::{Pid, mapping, procfs};
 
 /// The option by which CRIU is told how to keep packets away from connections while they are saved.
 const LOCK: &str = "--network-lock";
@@ -170,11 +172,6 @@ fn shares_namespace(pid: Pid, kind: &str) -> bool {
     let (theirs, ours) =
         (of(procfs::path(pid, &format!("ns/{kind}"))), of(format!("/proc/self/ns/{kind}").into()));
     theirs.is_none() || ours.is_none() || theirs == ours
-}
-
-pub(super) fn is_on_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 /// An open socket of a process.

@@ -22,8 +22,9 @@ use super::info::check_blocks;
 use super::own_options::{self, Action};
 use super::work_directory::{WorkDirectory, accept_criu};
 use super::{pids, timers, wire};
+use crate::Pid;
+use crate::error::ProcessError;
 use crate::prepare::living;
-use crate::{Pid, ProcessError};
 
 /// How processes are restarted.
 #[derive(Debug, Clone, Default)]
@@ -36,7 +37,7 @@ pub struct RestartOptions {
     pub arguments: Vec<String>,
 }
 
-/// Report of a finished run.
+/// The report of a finished run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RestartReport {
     /// The first process.

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::Pid;
-use crate::ProcessError;
+use crate::error::ProcessError;
 use crate::procfs::{self, Stat};
 
 /// How long killed processes may take to end.

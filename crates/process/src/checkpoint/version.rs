@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use pagehaul_run::{ChildError, ChildOutput, Progress, output_unless};
 
-use super::criu::{OLDEST, last_line};
-use super::requirements::is_on_path;
+use super::programs::{is_on_path, last_line};
 
+/// The oldest version whose image streamer protocol and images are known to work on today's kernels.
+pub(super) const OLDEST: u32 = 4;
 /// How long it may take to say its version.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 /// Bytes that are read of what it says, and characters that are shown.

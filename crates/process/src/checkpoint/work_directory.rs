@@ -15,7 +15,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
-use crate::ProcessError;
+use crate::error::ProcessError;
 
 const PREFIX: &str = "pagehaul-criu-";
 /// How often CRIU's socket is polled.

@@ -9,7 +9,7 @@ use pagehaul_present::{Table, Tone};
 
 use super::{figures, tables};
 use crate::model::Reclaimer;
-use crate::report::{Comparison, LostReport, Report, Stalls, TimelineReport, Verdict};
+use crate::report::{Comparison, LostReport, ReclaimReport, Stalls, TimelineReport, Verdict};
 
 /// Colours of reclaim, for all charts; styles for what only these pages have.
 const STYLE: &str = include_str!("reclaim.css");
@@ -19,7 +19,7 @@ const THROTTLED: &str = "var(--throttled)";
 const KSWAPD: &str = "var(--kswapd)";
 
 /// Builds a page of one report or several.
-pub fn report_page(reports: &[Report]) -> String {
+pub fn report_page(reports: &[ReclaimReport]) -> String {
     let title = reports.first().map_or("reclaim", |report| report.label.as_str());
     let body = html! {
         @for (at, of) in reports.iter().enumerate() {
@@ -31,7 +31,7 @@ pub fn report_page(reports: &[Report]) -> String {
 }
 
 /// Builds a page of a comparison, with the charts of its columns.
-pub fn comparison_page(comparison: &Comparison, reports: &[Report]) -> String {
+pub fn comparison_page(comparison: &Comparison, reports: &[ReclaimReport]) -> String {
     let labels: Vec<&str> = comparison.columns.iter().map(|column| column.label.as_str()).collect();
     let columns_facts = comparison.columns.iter().map(|column| {
         let release = column.release.as_deref().unwrap_or("kernel unknown");
@@ -58,7 +58,7 @@ fn whole_page(title: &str, body: &Markup) -> String {
     page(title, &[svg::STYLE, STYLE].concat(), svg::SCRIPT, body)
 }
 
-fn report(report: &Report) -> Markup {
+fn report(report: &ReclaimReport) -> Markup {
     let source = &report.source;
     let mut about = figures::machine(source);
     about.push(format!("{}: {} events in {:.2} s", source.format, count(source.events), source.duration_s));
@@ -93,7 +93,7 @@ fn report(report: &Report) -> Markup {
 }
 
 /// The figures to read first.
-fn summary(report: &Report) -> Markup {
+fn summary(report: &ReclaimReport) -> Markup {
     let mean = |name: &str| report.rows().find(|row| row.name == name).and_then(|row| row.mean());
     let time = |ms: f64| microseconds((ms * 1e3) as u64);
     let mut figures = Vec::new();

@@ -7,10 +7,10 @@ use pagehaul_present::printable;
 use pagehaul_present::time::microseconds;
 
 use super::{figures, tables};
-use crate::report::{Comparison, Report, Stalls};
+use crate::report::{Comparison, ReclaimReport, Stalls};
 
 /// Formats a report as text.
-pub fn report(report: &Report) -> String {
+pub fn report(report: &ReclaimReport) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     let _ = write(&mut out, report);
@@ -27,7 +27,7 @@ pub fn comparison(comparison: &Comparison) -> String {
 
 type Written = Result<(), std::fmt::Error>;
 
-fn write(out: &mut String, report: &Report) -> Written {
+fn write(out: &mut String, report: &ReclaimReport) -> Written {
     head(out, report)?;
     if let Some(result) = &report.result {
         let runs = figures::runs(result.exits.len());
@@ -57,7 +57,7 @@ fn write(out: &mut String, report: &Report) -> Written {
     writeln!(out, "Missing: {}", if lost.is_empty() { "nothing".into() } else { lost.join(", ") })
 }
 
-fn head(out: &mut String, report: &Report) -> Written {
+fn head(out: &mut String, report: &ReclaimReport) -> Written {
     let source = &report.source;
     let (files, events) = (source.files.join(", "), count(source.events));
     let files = printable(&files);
@@ -103,7 +103,7 @@ fn stalls(out: &mut String, stalls: &Stalls) -> Written {
 const WIDTH: usize = 72;
 const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-fn timeline(out: &mut String, report: &Report) -> Written {
+fn timeline(out: &mut String, report: &ReclaimReport) -> Written {
     let timeline = &report.timeline;
     let lines = [
         ("tasks in direct reclaim", &timeline.direct),

@@ -3,7 +3,7 @@
 use pagehaul_trace::{Event, EventSource, MachineInfo, Origin, Run, TraceError, TraceFile, TraceInfo};
 
 use super::context::{Context, Sample, ms};
-use super::document::{CommandResult, LostReport, Report, SourceInfo, Stalls, TimelineReport};
+use super::document::{CommandResult, LostReport, ReclaimReport, SourceInfo, Stalls, TimelineReport};
 use super::{check, rows, tables};
 use crate::Tracker;
 use crate::counters::{Pressure, VmstatDelta, machine_cpu};
@@ -28,7 +28,7 @@ pub enum ReportError {
 ///
 /// # Errors
 /// Fails if the recording cannot be read, or has no events of reclaim.
-pub fn analyse(recording: &mut TraceFile, name: &str, label: &str) -> Result<Report, ReportError> {
+pub fn analyse(recording: &mut TraceFile, name: &str, label: &str) -> Result<ReclaimReport, ReportError> {
     Ok(read(recording, name, label, false)?.0)
 }
 
@@ -40,7 +40,7 @@ pub fn analyse_all(
     recording: &mut TraceFile,
     name: &str,
     label: &str,
-) -> Result<(Report, AllIntervals), ReportError> {
+) -> Result<(ReclaimReport, AllIntervals), ReportError> {
     read(recording, name, label, true)
 }
 
@@ -49,7 +49,7 @@ fn read(
     name: &str,
     label: &str,
     intervals: bool,
-) -> Result<(Report, AllIntervals), ReportError> {
+) -> Result<(ReclaimReport, AllIntervals), ReportError> {
     let mut decoder = Decoder::default();
     recording.formats().iter().for_each(|format| decoder.learn(format));
     let runs = recording.info().runs.clone();
@@ -80,7 +80,7 @@ fn read(
     let context = Context::new(info, decoder, &whole, vmstat.as_ref());
     let samples = samples(info, &whole, by_run.finish(), vmstat.clone());
     let losses = recording.losses();
-    let mut report = Report {
+    let mut report = ReclaimReport {
         label: label.to_owned(),
         source: source(info, name, &whole, &context),
         result: CommandResult::of(&runs),
@@ -217,7 +217,13 @@ fn timeline(model: &Model, machine: &MachineInfo, runs: &[Run]) -> TimelineRepor
     }
 }
 
-fn warnings(report: &Report, whole: &Model, context: &Context, runs: &[Run], timed: bool) -> Vec<String> {
+fn warnings(
+    report: &ReclaimReport,
+    whole: &Model,
+    context: &Context,
+    runs: &[Run],
+    timed: bool,
+) -> Vec<String> {
     let mut warnings = Vec::new();
     let lost = &report.lost;
     if lost.any() {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::document::Report;
+use super::document::ReclaimReport;
 use super::section::{Better, Row, Unit};
 use crate::stats::{Difference, Summary, welch};
 
@@ -65,8 +65,8 @@ pub struct Change {
 
 impl Comparison {
     /// Compares reports with the first.
-    pub fn new(reports: &[Report]) -> Self {
-        let column = |report: &Report| ComparisonColumn {
+    pub fn new(reports: &[ReclaimReport]) -> Self {
+        let column = |report: &ReclaimReport| ComparisonColumn {
             label: report.label.clone(),
             release: report.source.machine.release.clone(),
             runs: report
@@ -85,7 +85,7 @@ impl Comparison {
         if let Some(first) = reports.first() {
             for section in &first.sections {
                 let rows = section.rows.iter().map(|row| {
-                    let same = |report: &Report| find(report, section.title, &row.name).cloned();
+                    let same = |report: &ReclaimReport| find(report, section.title, &row.name).cloned();
                     let rows: Vec<Option<Row>> = reports.iter().map(same).collect();
                     compare(&row.name, row.unit, row.better, &rows)
                 });
@@ -96,11 +96,11 @@ impl Comparison {
     }
 }
 
-fn find<'a>(report: &'a Report, section: &str, name: &str) -> Option<&'a Row> {
+fn find<'a>(report: &'a ReclaimReport, section: &str, name: &str) -> Option<&'a Row> {
     report.sections.iter().find(|known| known.title == section)?.rows.iter().find(|row| row.name == name)
 }
 
-fn command_rows(reports: &[Report]) -> Vec<ComparisonRow> {
+fn command_rows(reports: &[ReclaimReport]) -> Vec<ComparisonRow> {
     let names = reports
         .iter()
         .find_map(|report| report.result.as_ref())
@@ -108,7 +108,7 @@ fn command_rows(reports: &[Report]) -> Vec<ComparisonRow> {
     let rows = names.into_iter().flatten().enumerate().map(|(at, name)| {
         let unit = if at < 3 { Unit::Seconds } else { Unit::Count };
         let better = if at < 3 { Better::Lower } else { Better::Neither };
-        let row = |report: &Report| {
+        let row = |report: &ReclaimReport| {
             let values = report.result.as_ref().map(|result| result.figures()[at].1.to_vec());
             Some(Row { name: name.into(), unit, better, values: values?, note: None })
         };

@@ -12,7 +12,7 @@ use crate::model::Reclaimer;
 
 /// A report of one recording, or of several of the same thing.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct ReclaimReport {
     /// Its name in comparisons.
     pub label: String,
     /// The recording.
@@ -37,7 +37,7 @@ pub struct Report {
     pub warnings: Vec<String>,
 }
 
-impl Report {
+impl ReclaimReport {
     /// Returns all rows.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
         self.sections.iter().flat_map(|section| &section.rows)

@@ -13,6 +13,6 @@ mod tables;
 pub use analysis::{ReportError, analyse, analyse_all};
 pub use check::{Check, Verdict};
 pub use compare::{Change, Comparison, ComparisonColumn, ComparisonRow, ComparisonSection};
-pub use document::{CommandResult, LostReport, Report, SourceInfo, Stalls, TimelineReport};
+pub use document::{CommandResult, LostReport, ReclaimReport, SourceInfo, Stalls, TimelineReport};
 pub use section::{Better, Row, Section, Unit};
 pub use table::{Column, Datum, Table};

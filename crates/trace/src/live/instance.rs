@@ -10,9 +10,10 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::tracefs::{self, Tracefs};
 use super::{CpuPipe, tracefs::refused};
+use crate::error::TraceError;
+use crate::format::{EventFormat, Formats};
 use crate::kernel_files::lost_events;
 use crate::ring::SubBufferLayout;
-use crate::{EventFormat, Formats, TraceError};
 
 /// Options of a private tracing instance.
 #[derive(Debug, Clone)]

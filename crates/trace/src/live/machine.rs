@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::{Instance, monotonic};
+use crate::error::TraceError;
+use crate::info::{KernelCounters, MachineInfo};
 use crate::kernel_files::selected_clock;
-use crate::{KernelCounters, MachineInfo, TraceError};
 
 /// Counter files.
 const FILES: [&str; 7] = [

@@ -1,6 +1,6 @@
 //! Parses the fields of an event, as its print format prints them.
 
-use crate::Span;
+use crate::event::Span;
 use crate::event::{Value, number};
 
 /// Byte ranges of a name and a value.

@@ -1,7 +1,7 @@
 //! A dump that is damaged in many places: pages are missing, words are arbitrary or point elsewhere. The report ends.
 
 use crate::{Base, Simulation};
-use pagehaul_inspect::{Machine, Report, detail, difference, per_cpu_free};
+use pagehaul_inspect::{Machine, TriageReport, detail, difference, per_cpu_free};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_physmem::PhysMemory;
 
@@ -31,7 +31,7 @@ pub fn run(data: &[u8]) {
     let memory = VirtualMemory::new(&kernel, &simulation);
     let Ok(machine) = Machine::open(&kernel, &memory, simulation.notes()) else { return };
     let log = KernelLog::read(&simulation);
-    let report = Report::new(&machine, log.as_ref());
+    let report = TriageReport::new(&machine, log.as_ref());
     report.stacks(&machine);
     report.timers(&machine);
     let _ = per_cpu_free(&machine);

@@ -3,7 +3,7 @@
 use super::{mebibytes, release_build};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use lab::workload::{self, Config, Report, Step};
+use lab::workload::{self, Config, Step, WorkloadReport};
 use lab::{cache, scenarios};
 use std::path::{Path, PathBuf};
 
@@ -135,7 +135,7 @@ fn step(path: &Path, time_limit: u64) -> Result<Step> {
     Ok(Step { name: name.to_string_lossy().into_owned(), script, time_limit })
 }
 
-fn print_report(report: &Report, out: &Path) {
+fn print_report(report: &WorkloadReport, out: &Path) {
     println!("release   {}", report.release);
     println!("results   {}", out.display());
     for step in &report.steps {

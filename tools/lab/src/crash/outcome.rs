@@ -4,7 +4,7 @@ use super::Images;
 use crate::debuginfo;
 use crate::kernels::Kernel;
 use anyhow::{Context, Result};
-use lab_guest::results::{Manifest, Report, RunReport};
+use lab_guest::results::{CaptureKernelReport, Manifest, RunReport};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub struct Crash {
     directory: PathBuf,
     kernel: Kernel,
     manifest: Manifest,
-    report: Report,
+    report: CaptureKernelReport,
     dumps: Vec<Dump>,
 }
 
@@ -76,7 +76,7 @@ impl Crash {
     }
 
     /// Returns the capture kernel's report.
-    pub fn report(&self) -> &Report {
+    pub fn report(&self) -> &CaptureKernelReport {
         &self.report
     }
 
@@ -114,7 +114,7 @@ impl Dump {
 }
 
 /// Reads the capture kernel's report among its results.
-pub(crate) fn read_report(out: &Path) -> Result<Report> {
+pub(crate) fn read_report(out: &Path) -> Result<CaptureKernelReport> {
     let path = out.join("report.json");
     let text = fs::read(&path)
         .with_context(|| format!("the capture kernel finished without writing {}", path.display()))?;

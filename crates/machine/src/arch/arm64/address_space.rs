@@ -2,7 +2,11 @@
 //! The image lies anywhere in the vmalloc area; the linear map is the lower half of the kernel's address space since
 //! 14c127c957c1 (5.4), and was the upper half before.
 
-use crate::{AddressLayout, Entry, Extent, InfoError, PageSize, Tables, VmcoreInfo};
+use crate::arch::AddressLayout;
+use crate::extent::Extent;
+use crate::page_size::PageSize;
+use crate::page_tables::{Entry, Tables};
+use crate::vmcoreinfo::{InfoError, VmcoreInfo};
 
 const VALID: u64 = 1;
 /// With VALID: a table, or at level 1 a page. Without it a block.

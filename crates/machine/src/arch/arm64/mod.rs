@@ -4,11 +4,12 @@ mod address_space;
 
 use std::sync::Arc;
 
+use crate::arch::{AddressLayout, Arch};
+use crate::image::{ImageSource, KernelMapping};
+use crate::page_size::PageSize;
 use crate::registers::stack_of_16_kib;
-use crate::{
-    AddressLayout, Arch, CpuMode, ImageSource, InfoError, KernelMapping, PageSize, Registers,
-    StatusRegisters, SwitchedOut, Unwinding, VmcoreInfo, Word,
-};
+use crate::registers::{CpuMode, Registers, StatusRegisters, SwitchedOut, Unwinding, Word};
+use crate::vmcoreinfo::{InfoError, VmcoreInfo};
 
 /// arm64.
 #[derive(Debug)]

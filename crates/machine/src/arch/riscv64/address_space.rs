@@ -4,7 +4,11 @@
 
 use std::ops::Range;
 
-use crate::{AddressLayout, Entry, Extent, InfoError, PageSize, Tables, VmcoreInfo};
+use crate::arch::AddressLayout;
+use crate::extent::Extent;
+use crate::page_size::PageSize;
+use crate::page_tables::{Entry, Tables};
+use crate::vmcoreinfo::{InfoError, VmcoreInfo};
 
 const VALID: u64 = 1;
 const WRITE: u64 = 1 << 2;

@@ -4,7 +4,12 @@ use std::ops::Range;
 
 use super::START_KERNEL_MAP;
 use super::phys_base::phys_base;
-use crate::{AddressLayout, Entry, Extent, ImageSource, InfoError, PageSize, Tables, VmcoreInfo};
+use crate::arch::AddressLayout;
+use crate::extent::Extent;
+use crate::image::ImageSource;
+use crate::page_size::PageSize;
+use crate::page_tables::{Entry, Tables};
+use crate::vmcoreinfo::{InfoError, VmcoreInfo};
 
 /// The per-CPU mappings that are the same for every CPU (`CPU_ENTRY_AREA_PGD`; 92a0f81d8957, 4.15 and stable 4.14): 512
 /// GiB, behind which other mappings follow.

@@ -5,11 +5,13 @@ mod phys_base;
 
 use std::sync::Arc;
 
+use crate::arch::{AddressLayout, Arch};
+use crate::image::{ImageSource, KernelMapping};
+use crate::page_size::PageSize;
 use crate::registers::stack_of_16_kib;
-use crate::{
-    AddressLayout, Arch, CpuMode, ImageSource, InfoError, KernelMapping, PageSize, PhysAddr, Registers,
-    StatusRegisters, SwitchedOut, Unwinding, VirtAddr, VmcoreInfo, Word,
-};
+use crate::registers::{CpuMode, Registers, StatusRegisters, SwitchedOut, Unwinding, Word};
+use crate::units::{PhysAddr, VirtAddr};
+use crate::vmcoreinfo::{InfoError, VmcoreInfo};
 
 /// Where the kernel image is mapped (`__START_KERNEL_map`, the same since 2.6).
 pub const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;

@@ -1,7 +1,8 @@
 //! Where the kernel image lies in physical memory.
 
 use super::START_KERNEL_MAP;
-use crate::{ImageSource, InfoError, VmcoreInfo};
+use crate::image::ImageSource;
+use crate::vmcoreinfo::{InfoError, VmcoreInfo};
 
 /// Returns how far the kernel image was moved in physical memory, modulo 2^64: the physical address of any byte of it, less
 /// its virtual one, plus `__START_KERNEL_map`. From VMCOREINFO, else from the source, else by search.

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use pagehaul_reclaim::{Report, analyse};
+use pagehaul_reclaim::{ReclaimReport, analyse};
 use pagehaul_trace::{Input, TraceFile};
 
 /// The report of one file.
-pub(super) fn report(path: &Path, input: Input, label: &str) -> Result<Report> {
+pub(super) fn report(path: &Path, input: Input, label: &str) -> Result<ReclaimReport> {
     let mut recording = TraceFile::from_input(input)?;
     Ok(analyse(&mut recording, &path.display().to_string(), label)?)
 }
@@ -32,9 +32,9 @@ impl<'a> Column<'a> {
         Ok(Self { label: label.map_or(stem, str::to_owned), files: files.collect::<Result<_>>()? })
     }
 
-    pub(super) fn report(self) -> Result<Report> {
+    pub(super) fn report(self) -> Result<ReclaimReport> {
         let reports = self.files.into_iter().map(|(path, input)| report(path, input, &self.label));
-        match Report::group(&self.label, reports.collect::<Result<Vec<_>>>()?) {
+        match ReclaimReport::group(&self.label, reports.collect::<Result<Vec<_>>>()?) {
             Some(report) => Ok(report),
             None => bail!("column {:?} names no file", self.label),
         }

@@ -1,7 +1,7 @@
 //! The report as a web page.
 
 use maud::{Markup, html};
-use pagehaul_inspect::{Report, Timers};
+use pagehaul_inspect::{Timers, TriageReport};
 use pagehaul_machine::PageCount;
 use pagehaul_present::Tone;
 use pagehaul_present::html::{facts, page, section, tiles};
@@ -28,7 +28,7 @@ const SECTIONS: [(Section, &str); 10] = [
 ];
 
 /// Builds the page of the dump `name`.
-pub(super) fn report(report: &Report, timers: &Timers, name: &str) -> String {
+pub(super) fn report(report: &TriageReport, timers: &Timers, name: &str) -> String {
     let system = &report.system;
     let mut about = vec![name.to_owned(), format!("kernel {}", system.release)];
     about.extend((system.cpus > 0).then(|| counted(system.cpus as u64, "CPU")));
@@ -91,7 +91,7 @@ pub(super) fn report(report: &Report, timers: &Timers, name: &str) -> String {
     page(&format!("Triage of {name}"), STYLE, "", &body)
 }
 
-fn verdict(report: &Report) -> Markup {
+fn verdict(report: &TriageReport) -> Markup {
     let findings = &report.verdict;
     html! {
         @if findings.is_empty() && report.gaps.is_empty() { p { "Nothing suspicious found." } }

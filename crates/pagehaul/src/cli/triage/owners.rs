@@ -2,7 +2,7 @@
 
 #[cfg(feature = "census")]
 mod balance {
-    use pagehaul_inspect::{Machine, Report};
+    use pagehaul_inspect::{Machine, TriageReport};
     use pagehaul_kernel::Kernel;
     pub(crate) use pagehaul_owners::are_evidence;
     use pagehaul_owners::{Effort, References, balance, blame, use_rows};
@@ -19,7 +19,7 @@ mod balance {
         machine: &Machine<'_>,
         memory: &dyn PhysMemory,
         redaction: Option<&(&Redaction, Names)>,
-        report: &mut Report,
+        report: &mut TriageReport,
     ) -> anyhow::Result<Option<Owners>> {
         let kernel = Kernel::discover(memory)?;
         // The kernel's memory is read only if that says more than the rows.
@@ -36,7 +36,7 @@ mod balance {
 
 #[cfg(not(feature = "census"))]
 mod balance {
-    use pagehaul_inspect::{Machine, Report};
+    use pagehaul_inspect::{Machine, TriageReport};
     use pagehaul_physmem::PhysMemory;
 
     use crate::cli::redact::{Names, Redaction};
@@ -45,7 +45,7 @@ mod balance {
     #[derive(serde::Serialize)]
     pub(crate) enum Owners {}
 
-    pub(crate) fn are_evidence(_: &Report) -> bool {
+    pub(crate) fn are_evidence(_: &TriageReport) -> bool {
         false
     }
 
@@ -53,7 +53,7 @@ mod balance {
         _: &Machine<'_>,
         _: &dyn PhysMemory,
         _: Option<&(&Redaction, Names)>,
-        _: &mut Report,
+        _: &mut TriageReport,
     ) -> anyhow::Result<Option<Owners>> {
         Ok(None)
     }

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use pagehaul_facts::Kind;
 use pagehaul_inspect::{
-    Detail, FrameName, Held, NetDevice, Part, Report, StackTrace, Task, TaskStack, Timers, chain, is_kib,
+    Detail, FrameName, Held, NetDevice, Part, StackTrace, Task, TaskStack, Timers, TriageReport, chain,
+    is_kib,
 };
 use pagehaul_machine::PageCount;
 use pagehaul_present::Table;
@@ -30,7 +31,7 @@ macro_rules! put {
 }
 
 /// The one screen.
-pub(super) fn summary(report: &Report, name: &str) -> String {
+pub(super) fn summary(report: &TriageReport, name: &str) -> String {
     let mut out = String::new();
     header(report, name, &mut out);
     what(report, &mut out, false);
@@ -47,14 +48,14 @@ pub(super) fn summary(report: &Report, name: &str) -> String {
 }
 
 /// Some sections, in full, and what is missing.
-pub(super) fn sections(report: &Report, timers: &Timers, sections: &[Section]) -> String {
+pub(super) fn sections(report: &TriageReport, timers: &Timers, sections: &[Section]) -> String {
     let mut out = sections_only(report, timers, sections);
     missing(report, &mut out);
     out
 }
 
 /// Some sections, in full.
-pub(super) fn sections_only(report: &Report, timers: &Timers, sections: &[Section]) -> String {
+pub(super) fn sections_only(report: &TriageReport, timers: &Timers, sections: &[Section]) -> String {
     let mut out = String::new();
     for section in sections {
         match section {
@@ -74,7 +75,7 @@ pub(super) fn sections_only(report: &Report, timers: &Timers, sections: &[Sectio
     out
 }
 
-fn header(report: &Report, name: &str, out: &mut String) {
+fn header(report: &TriageReport, name: &str, out: &mut String) {
     let system = &report.system;
     let mut facts = vec![system.release.clone()];
     facts.extend(system.hostname.iter().filter(|host| *host != "(none)").map(|host| format!("host {host}")));
@@ -88,7 +89,7 @@ fn header(report: &Report, name: &str, out: &mut String) {
     }
 }
 
-fn what(report: &Report, out: &mut String, full: bool) {
+fn what(report: &TriageReport, out: &mut String, full: bool) {
     let death = &report.death;
     if report.running {
         put!(out, "\nThe machine runs: this is the moment at which its memory was read");
@@ -133,14 +134,14 @@ fn what(report: &Report, out: &mut String, full: bool) {
 }
 
 /// The verdict without a finding, which names what was not looked at.
-pub(super) fn nothing_found(report: &Report) -> String {
+pub(super) fn nothing_found(report: &TriageReport) -> String {
     if report.gaps.is_empty() {
         return "nothing suspicious found".into();
     }
     format!("nothing suspicious found in what could be read; {}", report.gaps.describe())
 }
 
-fn verdict(report: &Report, out: &mut String) {
+fn verdict(report: &TriageReport, out: &mut String) {
     put!(out, "\nVerdict");
     if report.verdict.is_empty() {
         put!(out, "  {}", nothing_found(report));
@@ -154,7 +155,7 @@ fn verdict(report: &Report, out: &mut String) {
     }
 }
 
-fn cpus(report: &Report, out: &mut String, full: bool) {
+fn cpus(report: &TriageReport, out: &mut String, full: bool) {
     if report.gaps.lacks(Part::Cpus) {
         put!(out, "\nCPUs: not known");
         return;
@@ -195,7 +196,7 @@ fn cpus(report: &Report, out: &mut String, full: bool) {
 }
 
 /// Why a CPU has no registers.
-fn without_registers(report: &Report) -> &'static str {
+fn without_registers(report: &TriageReport) -> &'static str {
     match (report.running, report.cpus.iter().any(|cpu| cpu.saved_registers)) {
         (true, _) => "running",
         (false, true) => "no registers: it did not answer",
@@ -204,15 +205,15 @@ fn without_registers(report: &Report) -> &'static str {
 }
 
 /// The number of tasks, or the least possible one.
-pub(super) fn task_count(report: &Report) -> String {
+pub(super) fn task_count(report: &TriageReport) -> String {
     format!("{}{}", at_least(report, Part::Tasks), count(report.tasks.all.len() as u64))
 }
 
-fn at_least(report: &Report, part: Part) -> &'static str {
+fn at_least(report: &TriageReport, part: Part) -> &'static str {
     if report.gaps.is_partial(part) { "at least " } else { "" }
 }
 
-fn tasks_section(report: &Report, out: &mut String, full: bool) {
+fn tasks_section(report: &TriageReport, out: &mut String, full: bool) {
     let states: Vec<String> =
         report.states.iter().map(|(letter, number)| format!("{} {letter}", count(*number as u64))).collect();
     if report.tasks.all.is_empty() {
@@ -244,7 +245,7 @@ fn tasks_section(report: &Report, out: &mut String, full: bool) {
     }
 }
 
-fn waits(report: &Report, out: &mut String, full: bool) {
+fn waits(report: &TriageReport, out: &mut String, full: bool) {
     let locks = &report.locks;
     if let Some(none) = locks.none() {
         if full {
@@ -303,7 +304,7 @@ fn waits_of(tasks: usize) -> String {
 }
 
 /// Where the holder of a lock is: what it waits for in turn.
-fn holder_place(report: &Report, held: &Held) -> Option<String> {
+fn holder_place(report: &TriageReport, held: &Held) -> Option<String> {
     let (_, pid) = held.owner.as_ref()?;
     let task = report.tasks.by_pid(*pid)?;
     let place = held.owner_stack.as_ref().map(|stack| stack.innermost(INNERMOST));
@@ -315,7 +316,7 @@ fn holder_place(report: &Report, held: &Held) -> Option<String> {
 }
 
 /// What of the page cache is not on the disk yet.
-fn unwritten(report: &Report) -> String {
+fn unwritten(report: &TriageReport) -> String {
     let counters = [("nr_dirty", "dirty"), ("nr_writeback", "under writeback")];
     let counts = counters.map(|(counter, name)| (report.memory.counter(counter).unwrap_or_default(), name));
     let counts = counts.iter().filter(|(pages, _)| *pages > PageCount::ZERO);
@@ -324,7 +325,7 @@ fn unwritten(report: &Report) -> String {
     if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) }
 }
 
-fn memory(report: &Report, out: &mut String, full: bool) {
+fn memory(report: &TriageReport, out: &mut String, full: bool) {
     let memory = &report.memory;
     let size = |pages: PageCount| bytes(pages.bytes(report.system.page_size));
     let mut facts = Vec::new();
@@ -425,7 +426,7 @@ fn memory(report: &Report, out: &mut String, full: bool) {
     }
 }
 
-fn io(report: &Report, out: &mut String, full: bool) {
+fn io(report: &TriageReport, out: &mut String, full: bool) {
     for device in &report.suspended {
         let waiting = if device.has_waiting { ", I/O waits" } else { "" };
         put!(out, "\nSuspended: {}, mapped_device {}{waiting}", device.disk, device.address);
@@ -449,7 +450,7 @@ fn io(report: &Report, out: &mut String, full: bool) {
     more(report.requests.len(), shown, "requests", out);
 }
 
-fn net(report: &Report, out: &mut String, full: bool) {
+fn net(report: &TriageReport, out: &mut String, full: bool) {
     let net = &report.net;
     let busy = net.devices.iter().filter(|device| !device.busy.is_empty()).count();
     let received: u64 = net.backlogs.iter().map(|backlog| backlog.packets).sum();
@@ -527,7 +528,7 @@ fn timers(timers: &Timers, out: &mut String) {
     }
 }
 
-fn modules(report: &Report, out: &mut String, full: bool) {
+fn modules(report: &TriageReport, out: &mut String, full: bool) {
     let modules = &report.modules;
     if !report.modules_known {
         put!(out, "\nModules: not known");
@@ -568,7 +569,7 @@ fn modules(report: &Report, out: &mut String, full: bool) {
     put!(out, "\nModules: {}{}; {odd}", at_least(report, Part::Modules), count(modules.len() as u64));
 }
 
-fn log(report: &Report, out: &mut String) {
+fn log(report: &TriageReport, out: &mut String) {
     put!(out, "\nEnd of the log");
     for last in &report.log {
         let mark = if last.important { '!' } else { ' ' };
@@ -576,7 +577,7 @@ fn log(report: &Report, out: &mut String) {
     }
 }
 
-fn missing(report: &Report, out: &mut String) {
+fn missing(report: &TriageReport, out: &mut String) {
     if report.missing.is_empty() {
         return;
     }
@@ -588,7 +589,7 @@ fn missing(report: &Report, out: &mut String) {
 }
 
 /// All tasks, with their stacks if there are any.
-pub(super) fn tasks(report: &Report, stacks: &[TaskStack]) -> String {
+pub(super) fn tasks(report: &TriageReport, stacks: &[TaskStack]) -> String {
     if stacks.is_empty() {
         let mut table = Table::new(["pid", "tgid", "ppid", "state", "cpu", "last run", "comm"]).left([3, 6]);
         for task in &report.tasks.all {
@@ -618,7 +619,12 @@ pub(super) fn tasks(report: &Report, stacks: &[TaskStack]) -> String {
 }
 
 /// One task.
-pub(super) fn one_task(report: &Report, task: &Task, detail: &Detail, stack: Option<&StackTrace>) -> String {
+pub(super) fn one_task(
+    report: &TriageReport,
+    task: &Task,
+    detail: &Detail,
+    stack: Option<&StackTrace>,
+) -> String {
     let mut out = String::new();
     task_line(task, &mut out);
     let flags = detail.flags.iter().map(|flag| format!(", {flag}")).collect::<String>();

@@ -14,6 +14,7 @@ use super::store::{PageStore, Room};
 use super::userfault::Userfault;
 use crate::agent::{Helper, USERFAULTFD_HELPER};
 use crate::copy::{Memory, Shared};
+use crate::error::ProcessError;
 use crate::fork::descriptor_of;
 use crate::mapping::{self, Mapping};
 use crate::pagemap::{
@@ -21,7 +22,7 @@ use crate::pagemap::{
 };
 use crate::populated::Run;
 use crate::procfs::{self, Status};
-use crate::{PAGE, Pid, ProcessError};
+use crate::{PAGE, Pid};
 
 /// Bytes of addresses scanned and copied at a time.
 const WINDOW: u64 = 64 << 20;

@@ -1,0 +1,5 @@
+//! How the machine died, what is to blame, and what else is wrong.
+
+pub(crate) mod cause;
+pub(crate) mod death;
+pub(crate) mod verdict;

@@ -1,0 +1,6 @@
+//! Everything together, for those who show it.
+
+pub(crate) mod ahead;
+pub(crate) mod difference;
+pub(crate) mod gaps;
+pub(crate) mod triage;

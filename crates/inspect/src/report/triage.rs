@@ -1,0 +1,310 @@
+//! Everything together.
+
+use pagehaul_btf::Fault;
+use pagehaul_facts::{Kind, Signature};
+use pagehaul_kernel::{KernelError, KernelLog};
+use pagehaul_present::number::counted;
+use serde::Serialize;
+
+use super::ahead;
+use super::gaps::{Gaps, Part};
+use crate::findings::cause::{cause, died};
+use crate::findings::death::{Death, LogLine, death, last_words};
+use crate::findings::verdict::{Facts, Finding, findings};
+use crate::machine::Machine;
+use crate::machine::module::Module;
+use crate::model::cpus::{Cpu, cpus, crashed_cpu};
+use crate::model::locks::locks;
+use crate::model::stacks::{FrameName, StackGroup, StackTrace, group, task_stack};
+use crate::model::waits::Locks;
+use crate::model::workers::{Worker, workers};
+use crate::structures::block;
+use crate::structures::block::{Request, Suspended};
+use crate::structures::memory::{Memory, memory};
+use crate::structures::net::{Net, net};
+use crate::structures::slab::{Cache, caches};
+use crate::structures::system::{System, system};
+use crate::structures::tasks::{Task, Tasks, tasks};
+use crate::structures::timers::{Timers, timers};
+use crate::structures::vmalloc::{Vmalloc, vmalloc};
+use crate::unwind::Unwinder;
+
+/// Blocked tasks whose stacks are unwound for the report.
+const MAX_BLOCKED: usize = 10_000;
+/// Locks whose holders are unwound.
+const MAX_HOLDERS: usize = 100;
+/// Lines of the log that are kept.
+const LAST_LINES: usize = 12;
+
+/// A line of the end of the log.
+#[derive(Debug, Clone, Serialize)]
+pub struct LastLine {
+    /// The line.
+    #[serde(flatten)]
+    pub line: LogLine,
+    /// Whether its level is warning or worse.
+    pub important: bool,
+}
+
+/// A task's stack.
+#[derive(Debug, Clone, Serialize)]
+pub struct TaskStack {
+    /// Thread ID.
+    pub pid: u32,
+    /// The stack; none if it runs in user mode or cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stack: Option<StackTrace>,
+}
+
+/// The report of a machine.
+#[derive(Debug, Serialize)]
+pub struct TriageReport {
+    /// The machine.
+    pub system: System,
+    /// How it died.
+    pub death: Death,
+    /// The frames that are to blame.
+    pub cause: Vec<FrameName>,
+    /// Groups equal crashes, from the log alone; none without a crash in the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Signature>,
+    /// The weightiest findings.
+    pub verdict: Vec<Finding>,
+    /// CPUs that were online.
+    pub cpus: Vec<Cpu>,
+    /// Numbers of tasks by state.
+    pub states: Vec<(char, usize)>,
+    /// Blocked tasks (D) by stack.
+    pub blocked: Vec<StackGroup>,
+    /// Workers that run a work.
+    pub workers: Vec<Worker>,
+    /// Locks that tasks wait for.
+    pub locks: Locks,
+    /// Memory.
+    pub memory: Memory,
+    /// Slab caches, the largest first.
+    pub slab: Vec<Cache>,
+    /// The vmalloc space.
+    pub vmalloc: Option<Vmalloc>,
+    /// Block requests in flight.
+    pub requests: Vec<Request>,
+    /// Device-mapper devices that are suspended.
+    pub suspended: Vec<Suspended>,
+    /// The network.
+    pub net: Net,
+    /// Modules.
+    pub modules: Vec<Module>,
+    /// Whether the list of modules could be read.
+    #[serde(skip)]
+    pub modules_known: bool,
+    /// Whether the kernel ran while its memory was read: nothing crashed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub running: bool,
+    /// The end of the log.
+    pub log: Vec<LastLine>,
+    /// What is missing, one sentence each.
+    pub missing: Vec<String>,
+    /// The parts that were not read in whole.
+    #[serde(skip_serializing_if = "Gaps::is_empty")]
+    pub gaps: Gaps,
+    /// All tasks.
+    #[serde(skip)]
+    pub tasks: Tasks,
+}
+
+impl TriageReport {
+    /// Reads everything, and finds what is wrong. `log` is the log, or why it cannot be read.
+    pub fn new(machine: &Machine<'_>, log: Result<&KernelLog, &KernelError>) -> Self {
+        let mut report = Self::read(machine, log);
+        report.judge();
+        report
+    }
+
+    /// Finds what is wrong: the verdict, which names only what the report has.
+    pub fn judge(&mut self) {
+        self.verdict = findings(&Facts {
+            running: self.running,
+            death: &self.death,
+            system: &self.system,
+            cause: &self.cause,
+            died: died(&self.death, &self.cpus),
+            cpus: &self.cpus,
+            tasks: &self.tasks,
+            blocked: &self.blocked,
+            locks: &self.locks,
+            workers: &self.workers,
+            memory: &self.memory,
+            requests: &self.requests,
+            suspended: &self.suspended,
+            net: &self.net,
+            vmalloc: self.vmalloc.as_ref(),
+            knows_modules: self.gaps.is_whole(Part::Modules),
+        });
+    }
+
+    /// Reads everything; the verdict is empty.
+    pub fn read(machine: &Machine<'_>, log: Result<&KernelLog, &KernelError>) -> Self {
+        let unwinder = machine.unwinder();
+        let mut missing = machine.warnings().to_vec();
+        let mut gaps = Gaps::default();
+        let mut note = |part: Part, nothing: bool, why: &dyn ToString| {
+            missing.push(format!("{}: {}", part.name(), why.to_string()));
+            gaps.add(part, nothing);
+        };
+        ahead::report(machine);
+        let system = system(machine);
+        let empty = KernelLog::default();
+        let (mut death, signature) = death(log.unwrap_or(&empty), crashed_cpu(machine).is_some());
+        match log {
+            Err(why) => {
+                death.unknown = Some("the log cannot be read".into());
+                note(Part::Log, true, why);
+            }
+            Ok(log) if log.damaged > 0 => {
+                let lost = format!("{} unreadable or inconsistent", counted_are(log.damaged));
+                note(Part::Log, log.records.is_empty(), &lost);
+            }
+            Ok(_) => {}
+        }
+        let log = log.unwrap_or(&empty);
+        let cpus = cpus(machine, &unwinder).unwrap_or_else(|why| {
+            note(Part::Cpus, true, &why);
+            Vec::new()
+        });
+        let tasks = tasks(machine).unwrap_or_else(|why| {
+            note(Part::Tasks, true, &why);
+            Tasks::default()
+        });
+        for why in &tasks.broken {
+            note(Part::Tasks, tasks.all.is_empty(), why);
+        }
+        ahead::of_tasks(machine, &tasks);
+        // Blocked tasks, and those that wait for a lock killably, which also are D.
+        let blocked: Vec<_> = tasks
+            .all
+            .iter()
+            .filter(|task| task.state == 'D')
+            .take(MAX_BLOCKED)
+            .filter_map(|task| Some((task, task_stack(machine, &unwinder, task).ok()?)))
+            .collect();
+        let workers = workers(machine, &tasks);
+        let mut locks = locks(machine, &unwinder, &tasks, &blocked, &workers);
+        // A holder that sleeps, mostly for something else than a lock, is the next question.
+        for held in locks.held.iter_mut().take(MAX_HOLDERS) {
+            let task = held.owner.as_ref().and_then(|(_, pid)| tasks.by_pid(*pid));
+            held.owner_stack = task.and_then(|task| stack_of(machine, &unwinder, &cpus, task));
+        }
+        for why in &locks.missing {
+            note(Part::Locks, tasks.all.is_empty(), why);
+        }
+        let blamed = match (death.kind, &death.task) {
+            (Some(Kind::HungTask), Some((_, pid))) => blocked.iter().find(|(task, _)| task.pid == *pid),
+            _ => None,
+        };
+        let died = died(&death, &cpus);
+        // The watchdog's own stack says nothing of the task that it found.
+        let stack = match death.kind {
+            Some(Kind::HungTask) => blamed.map(|(_, stack)| stack),
+            _ => died.and_then(|cpu| cpu.stack.as_ref()),
+        };
+        let cause = stack.map_or(&[][..], |stack| cause(&death, stack)).to_vec();
+        let blocked = group(blocked);
+        let memory = memory(machine, &tasks);
+        for why in &memory.missing {
+            note(Part::Memory, memory.zones.is_empty() && memory.counters.is_empty(), why);
+        }
+        let (slab, broken) = caches(machine).unwrap_or_else(|why| (Vec::new(), Some(why.to_string())));
+        broken.into_iter().for_each(|why| note(Part::Slab, slab.is_empty(), &why));
+        let vmalloc = match vmalloc(machine) {
+            Ok(areas) => {
+                areas.broken.iter().for_each(|why| note(Part::Vmalloc, areas.areas == 0, why));
+                Some(areas)
+            }
+            Err(why) => {
+                note(Part::Vmalloc, true, &why);
+                None
+            }
+        };
+        let requests = block::requests(machine).unwrap_or_else(|why| {
+            note(Part::Requests, true, &why);
+            Vec::new()
+        });
+        let suspended = block::suspended(machine).unwrap_or_else(|why| {
+            // Without disks, block requests have the same reason.
+            if !matches!(why, Fault::NoSymbol(_)) {
+                note(Part::Suspended, true, &why);
+            }
+            Vec::new()
+        });
+        let net = net(machine).unwrap_or_else(|why| {
+            note(Part::Network, true, &why);
+            Net::default()
+        });
+        if let Some(why) = &net.broken {
+            note(Part::Network, net.devices.is_empty(), why);
+        }
+        // The machine has said why.
+        if !machine.modules_whole() {
+            gaps.add(Part::Modules, !machine.modules_known());
+        }
+        if !machine.unwinds() {
+            gaps.add(Part::Stacks, false);
+        }
+        let log =
+            last_words(log, LAST_LINES).into_iter().map(|(line, important)| LastLine { line, important });
+        Self {
+            states: tasks.by_state(),
+            modules: machine.modules().to_vec(),
+            modules_known: machine.modules_known(),
+            running: machine.runs(),
+            log: log.collect(),
+            system,
+            death,
+            cause,
+            signature,
+            verdict: Vec::new(),
+            cpus,
+            blocked,
+            workers,
+            locks,
+            memory,
+            slab,
+            vmalloc,
+            requests,
+            suspended,
+            net,
+            missing,
+            gaps,
+            tasks,
+        }
+    }
+
+    /// Unwinds all tasks: those on a CPU from its registers.
+    pub fn stacks(&self, machine: &Machine<'_>) -> Vec<TaskStack> {
+        let unwinder = machine.unwinder();
+        let stack = |task: &Task| stack_of(machine, &unwinder, &self.cpus, task);
+        self.tasks.all.iter().map(|task| TaskStack { pid: task.pid, stack: stack(task) }).collect()
+    }
+
+    /// Reads all pending timers.
+    pub fn timers(&self, machine: &Machine<'_>) -> Timers {
+        timers(machine, &self.tasks)
+    }
+
+    /// Unwinds one task.
+    pub fn stack(&self, machine: &Machine<'_>, task: &Task) -> Option<StackTrace> {
+        stack_of(machine, &machine.unwinder(), &self.cpus, task)
+    }
+}
+
+fn counted_are(records: u64) -> String {
+    format!("{} {}", counted(records, "record"), if records == 1 { "is" } else { "are" })
+}
+
+fn stack_of(machine: &Machine<'_>, unwinder: &Unwinder<'_>, cpus: &[Cpu], task: &Task) -> Option<StackTrace> {
+    let running = cpus.iter().find(|cpu| cpu.task_address() == Some(task.address));
+    match running {
+        Some(cpu) if cpu.saved_registers => cpu.stack.clone(),
+        _ => task_stack(machine, unwinder, task).ok(),
+    }
+}

@@ -1,0 +1,18 @@
+//! Readers of the kernel's structures. Each needs the machine, and at most the tasks.
+
+pub(crate) mod announce;
+pub(crate) mod block;
+pub(crate) mod clock;
+pub(crate) mod crash_notes;
+pub(crate) mod memory;
+pub(crate) mod net;
+pub(crate) mod paths;
+pub(crate) mod per_cpu_chunks;
+pub(crate) mod registers;
+pub(crate) mod slab;
+pub(crate) mod stack;
+pub(crate) mod system;
+pub(crate) mod tasks;
+pub(crate) mod timers;
+pub(crate) mod vmalloc;
+pub(crate) mod vmas;
