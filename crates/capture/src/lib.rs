@@ -27,6 +27,7 @@ mod run;
 mod scan;
 mod selection;
 mod split;
+mod threads;
 mod write;
 
 pub use compression::{Codecs, Compression};
@@ -38,3 +39,4 @@ pub use pagehaul_run::Outcome;
 pub use priority::Priority;
 pub use report::{ClassCount, Found, MethodCount, PartReport, Phases, PriorityCount, Report, Unreadable};
 pub use run::{capture, capture_with};
+pub use threads::threads_that_fit;

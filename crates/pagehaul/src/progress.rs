@@ -8,11 +8,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pagehaul_run::Progress;
+use pagehaul_run::{Progress, memory};
 
 use pagehaul_present::{number, time};
 
-use crate::{memory_use, signals};
+use crate::signals;
 
 /// Interval between two samples; the first ones are shorter, since small machines are done before 100 ms.
 const TICK: Duration = Duration::from_millis(100);
@@ -52,7 +52,7 @@ fn show_until(
     let mut peak = 0;
     let mut tick = FIRST_TICK;
     loop {
-        peak = peak.max(memory_use::anonymous().unwrap_or(0));
+        peak = peak.max(anonymous_memory().unwrap_or(0));
         let over = !matches!(end.recv_timeout(tick), Err(RecvTimeoutError::Timeout));
         tick = (tick * 2).min(TICK);
         check_signals();
@@ -63,6 +63,11 @@ fn show_until(
         let (phase, done, total) = progress.current();
         display.show(phase.name(), done, total);
     }
+}
+
+/// Bytes of anonymous memory that this process uses now (mapped windows of sources are not in it).
+fn anonymous_memory() -> Option<u64> {
+    memory::bytes_in("/proc/self/status", "RssAnon:")
 }
 
 enum Display {

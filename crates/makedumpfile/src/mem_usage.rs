@@ -10,12 +10,11 @@ use pagehaul_physmem::MapPolicy;
 use pagehaul_run::Progress;
 use pagehaul_vmcore::Source;
 
-use super::Done;
-use super::messages::Messages;
-use crate::printed;
+use crate::messages::Messages;
+use crate::{Done, Error, Host};
 
 /// Prints the table for the kernel in `source`, usually /proc/kcore.
-pub(super) fn show(source: &Path, messages: &mut Messages) -> anyhow::Result<Done> {
+pub(crate) fn show(source: &Path, host: &dyn Host, messages: &mut Messages) -> Result<Done, Error> {
     let source = Source::open(source, MapPolicy::default())?;
     let threads = std::thread::available_parallelism().map_or(1, Into::into);
     let options = Options::new(DumpLevel::ALL, Method::NONE.into(), threads);
@@ -23,7 +22,7 @@ pub(super) fn show(source: &Path, messages: &mut Messages) -> anyhow::Result<Don
     for warning in &report.warnings {
         messages.alarm(&format!("makedumpfile: {warning}"));
     }
-    printed::text(&render(&report))?;
+    host.print(render(&report).as_bytes())?;
     Ok(Done::Complete)
 }
 

@@ -1,7 +1,7 @@
 //! -h and -v.
 
-use super::Done;
-use crate::printed;
+use crate::host::HostError;
+use crate::{Done, Error, Host};
 
 /// The version of makedumpfile whose command line this is.
 const COMPATIBLE: &str = "1.7.9";
@@ -44,17 +44,23 @@ Exit status: 0, the output is complete; 1, it is incomplete and marked so, or th
 ";
 
 /// Prints how to use it.
-pub(super) fn usage() -> anyhow::Result<Done> {
-    printed::unless_closed(printed::text(USAGE))?;
-    Ok(Done::Printed)
+pub(crate) fn usage(host: &dyn Host) -> Result<Done, Error> {
+    print(host, USAGE)
 }
 
 /// Prints the version and the codecs, in makedumpfile's form.
-pub(super) fn version() -> anyhow::Result<Done> {
+pub(crate) fn version(host: &dyn Host) -> Result<Done, Error> {
     let text = format!(
         "makedumpfile: version {COMPATIBLE} (pagehaul {})\nlzo\tenabled\nsnappy\tenabled\nzstd\tenabled\n",
         env!("CARGO_PKG_VERSION")
     );
-    printed::unless_closed(printed::text(&text))?;
-    Ok(Done::Printed)
+    print(host, &text)
+}
+
+/// A reader that has seen enough is not an error.
+fn print(host: &dyn Host, text: &str) -> Result<Done, Error> {
+    match host.print(text.as_bytes()) {
+        Ok(()) | Err(HostError::Closed) => Ok(Done::Printed),
+        Err(error) => Err(error.into()),
+    }
 }

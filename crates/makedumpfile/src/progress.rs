@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pagehaul_run::{Phase, Progress};
 
-use super::messages::show_at_once;
+use crate::messages::show_at_once;
 
 /// Interval between two lines on a terminal, such as /dev/console, where each replaces the one before.
 const ON_TERMINAL: Duration = Duration::from_secs(1);
@@ -14,7 +14,7 @@ const ON_TERMINAL: Duration = Duration::from_secs(1);
 const IN_LOG: Duration = Duration::from_secs(5);
 
 /// Shows how far a run is until the other end of `end` is dropped.
-pub(super) fn show(progress: &Progress, end: &Receiver<()>) {
+pub(crate) fn show(progress: &Progress, end: &Receiver<()>) {
     let terminal = std::io::stderr().is_terminal();
     let interval = if terminal { ON_TERMINAL } else { IN_LOG };
     let (mut last, mut begun, mut shown) = (Phase::Prepare, Instant::now(), false);

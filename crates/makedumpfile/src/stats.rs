@@ -6,7 +6,7 @@ use pagehaul_capture::Report;
 use pagehaul_kernel::PageClass;
 
 /// The report, in makedumpfile's form.
-pub(super) fn render(report: &Report) -> String {
+pub(crate) fn render(report: &Report) -> String {
     let excluded = |classes: &[PageClass]| -> u64 {
         let of =
             |count: &&pagehaul_capture::ClassCount| classes.iter().any(|class| class.name() == count.class);

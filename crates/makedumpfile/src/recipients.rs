@@ -5,15 +5,13 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
 use pagehaul_encryption::Recipients;
-#[cfg(feature = "kdump-setup")]
-use pagehaul_kdump_setup::Root;
 
-use super::options::Options;
+use crate::Error;
+use crate::options::Options;
 
 /// The file of recipients, one a line. It has to be in the initramfs of a capture kernel that mounts no other root.
-const FILE: &str = "/etc/pagehaul/recipients";
+pub const FILE: &str = "/etc/pagehaul/recipients";
 /// Names another file, and has this program encrypt what it makes of any source.
 const VARIABLE: &str = "PAGEHAUL_RECIPIENTS";
 /// What kdump captures.
@@ -21,27 +19,29 @@ const VMCORE: &str = "/proc/vmcore";
 
 /// Returns who can read what is made of `source`; none if all can. A file that cannot be read is an error: to write a dump in the clear
 /// is not what its author wants.
-pub(super) fn of(source: &Path) -> anyhow::Result<Option<Recipients>> {
+pub(crate) fn of(source: &Path) -> Result<Option<Recipients>, Error> {
     let named = std::env::var_os(VARIABLE).map(PathBuf::from);
     if named.as_ref().is_some_and(|name| name.as_os_str().is_empty()) {
-        bail!("{VARIABLE} is empty: nothing is written; name a file of recipients, or unset it");
+        let why = "is empty: nothing is written; name a file of recipients, or unset it";
+        return Err(Error::Refused(format!("{VARIABLE} {why}")));
     }
     let of_kdump = || is_vmcore(source) && is_wanted(Path::new(FILE));
     let Some(file) = named.or_else(|| of_kdump().then(|| FILE.into())) else { return Ok(None) };
     // A name of this form would be taken for a key.
     let file = std::path::absolute(&file).unwrap_or(file);
-    let Some(file) = file.to_str() else { bail!("{VARIABLE} is not UTF-8; give the file another name") };
-    Recipients::parse(&[file.to_owned()]).with_context(|| {
-        format!("nothing is written, since it is to be encrypted to the recipients in {file}")
-    })
+    let Some(file) = file.to_str() else {
+        return Err(Error::Refused(format!("{VARIABLE} is not UTF-8; give the file another name")));
+    };
+    Recipients::parse(&[file.to_owned()])
+        .map_err(|source| Error::Recipients { file: file.to_owned(), source })
 }
 
 /// Fails if recipients are named for what this program makes of any source: a copy of a dump is not encrypted.
-pub(super) fn refuse_copies() -> anyhow::Result<()> {
+pub(crate) fn refuse_copies() -> Result<(), Error> {
     if std::env::var_os(VARIABLE).is_some() {
-        bail!(
+        return Err(Error::Refused(format!(
             "-R and --reassemble copy dumps as they are, and {VARIABLE} is set; use pagehaul convert --encrypt-to"
-        );
+        )));
     }
     Ok(())
 }
@@ -62,29 +62,13 @@ fn is_wanted(file: &Path) -> bool {
     }
 }
 
-/// Returns how many keys the file of a machine has, or why it cannot be used; `None` if there is no such file.
-#[cfg(feature = "kdump-setup")]
-pub(crate) fn of_machine(root: &Root) -> Option<Result<usize, String>> {
-    let text = match root.read(FILE) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            // A link that leads nowhere below the root.
-            let is_there = root.names("/etc/pagehaul").iter().any(|name| name == "recipients");
-            return is_there.then(|| Err("it is a link to a file that does not exist".into()));
-        }
-        Err(error) => return Some(Err(format!("it cannot be read: {error}"))),
-        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-    };
-    let parsed = Recipients::of_text(&text, Path::new(FILE));
-    Some(parsed.map(|recipients| recipients.count()).map_err(|error| error.to_string()))
-}
-
 /// Fails if a dump of this form cannot be encrypted.
-pub(super) fn check(options: &Options, outputs: usize) -> anyhow::Result<()> {
+pub(crate) fn check(options: &Options, outputs: usize) -> Result<(), Error> {
     let form = if options.elf { "-E" } else { "--split" };
     if options.elf || outputs > 1 {
-        bail!(
+        return Err(Error::Refused(format!(
             "{form} cannot be encrypted, as the file of recipients asks for: leave it out, or remove the file"
-        );
+        )));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use pagehaul_codec::Codec;
 use pagehaul_present::number::parse_bytes;
 
-use super::getopt::{self, Argument, OptionSpec, atoi};
+use crate::getopt::{self, Argument, OptionSpec, atoi};
 
 /// What an option is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,33 +98,33 @@ const fn long(name: &'static str, takes_value: bool, key: Key) -> OptionSpec<Key
 
 /// A command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Options {
+pub struct Options {
     /// `None`: pages are stored uncompressed.
-    pub(super) codec: Option<Codec>,
-    pub(super) elf: bool,
-    pub(super) flattened: bool,
+    pub(crate) codec: Option<Codec>,
+    pub(crate) elf: bool,
+    pub(crate) flattened: bool,
     /// The dump level, and those to try after it when the disk is full.
-    pub(super) levels: Vec<i64>,
-    pub(super) size_limit: Option<u64>,
-    pub(super) threads: Option<i64>,
-    pub(super) message_level: i64,
-    pub(super) overwrite: bool,
-    pub(super) check_params: bool,
-    pub(super) dump_dmesg: bool,
-    pub(super) partial_dmesg: bool,
-    pub(super) rearrange: bool,
-    pub(super) split: bool,
-    pub(super) reassemble: bool,
-    pub(super) mem_usage: bool,
-    pub(super) dry_run: bool,
-    pub(super) no_mmap: bool,
+    pub(crate) levels: Vec<i64>,
+    pub(crate) size_limit: Option<u64>,
+    pub(crate) threads: Option<i64>,
+    pub(crate) message_level: i64,
+    pub(crate) overwrite: bool,
+    pub(crate) check_params: bool,
+    pub(crate) dump_dmesg: bool,
+    pub(crate) partial_dmesg: bool,
+    pub(crate) rearrange: bool,
+    pub(crate) split: bool,
+    pub(crate) reassemble: bool,
+    pub(crate) mem_usage: bool,
+    pub(crate) dry_run: bool,
+    pub(crate) no_mmap: bool,
     /// -x or -i is there, which pagehaul does not need.
-    pub(super) symbols: bool,
-    pub(super) version: bool,
-    pub(super) help: bool,
+    pub(crate) symbols: bool,
+    pub(crate) version: bool,
+    pub(crate) help: bool,
     /// Why the command line cannot be what it says, in one sentence.
-    pub(super) error: Option<String>,
-    pub(super) operands: Vec<OsString>,
+    pub(crate) error: Option<String>,
+    pub(crate) operands: Vec<OsString>,
 }
 
 impl Default for Options {
@@ -158,7 +158,7 @@ impl Default for Options {
 
 impl Options {
     /// Reads a command line, without the program's name.
-    pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Self {
+    pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Self {
         let (found, error) = getopt::parse(arguments, &OPTIONS);
         let mut options = Self::default();
         for argument in found {

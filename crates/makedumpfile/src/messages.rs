@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Bits of --message-level.
-pub(super) const PROGRESS: u8 = 1;
-pub(super) const COMMON: u8 = 2;
-pub(super) const ERROR: u8 = 4;
-pub(super) const DEBUG: u8 = 8;
-pub(super) const REPORT: u8 = 16;
+pub(crate) const PROGRESS: u8 = 1;
+pub(crate) const COMMON: u8 = 2;
+pub(crate) const ERROR: u8 = 4;
+pub(crate) const DEBUG: u8 = 8;
+pub(crate) const REPORT: u8 = 16;
 
 /// Bytes per write: a terminal that is ready takes at least as many (`WAKEUP_CHARS`, drivers/tty/n_tty.c).
 const PIECE: usize = 256;
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where messages go.
 #[derive(Debug)]
-pub(super) struct Messages {
+pub(crate) struct Messages {
     /// The bits of --message-level.
     level: u8,
     /// Standard output carries the dump.
@@ -30,19 +30,19 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    pub(super) fn new(level: i64, output_taken: bool) -> Self {
+    pub(crate) fn new(level: i64, output_taken: bool) -> Self {
         // An invalid level is reported at the default level.
         let level = u8::try_from(level).ok().filter(|level| *level <= 31).unwrap_or(7);
         Self { level, output_taken, patience: PATIENCE }
     }
 
     /// Returns whether messages of this kind are printed.
-    pub(super) fn shows(&self, kind: u8) -> bool {
+    pub(crate) fn shows(&self, kind: u8) -> bool {
         self.level & kind != 0
     }
 
     /// Prints a line of the given kind.
-    pub(super) fn say(&mut self, kind: u8, line: &str) {
+    pub(crate) fn say(&mut self, kind: u8, line: &str) {
         if !self.shows(kind) {
             return;
         }
@@ -54,13 +54,13 @@ impl Messages {
     }
 
     /// Prints a line on standard error at every message level.
-    pub(super) fn alarm(&mut self, line: &str) {
+    pub(crate) fn alarm(&mut self, line: &str) {
         send(std::io::stderr(), &format!("{line}\n"), &mut self.patience);
     }
 }
 
 /// Prints text on standard error only if it can be taken at once.
-pub(super) fn show_at_once(text: &str) {
+pub(crate) fn show_at_once(text: &str) {
     let mut patience = Duration::ZERO;
     send(std::io::stderr(), text, &mut patience);
 }

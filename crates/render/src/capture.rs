@@ -1,4 +1,4 @@
-//! The table at the end of a capture.
+//! What a capture did: the table at its end.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use pagehaul_present::number::{bytes, bytes_per_second, count, counted};
 use pagehaul_present::time::{seconds, utc};
 
 /// Formats the report as text.
-pub(crate) fn render(report: &Report, peak: u64, verbose: bool) -> String {
+pub fn render(report: &Report, peak: u64, verbose: bool) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = write(&mut out, report, peak, verbose);
@@ -147,7 +147,7 @@ fn parts(report: &Report) -> Table {
 }
 
 /// Returns why the dump is incomplete, in one sentence; `None` if it is complete.
-pub(crate) fn failure(report: &Report) -> Option<String> {
+pub fn failure(report: &Report) -> Option<String> {
     let why = report.outcome.why()?;
     let output = match report.output.as_deref().unwrap_or("the output") {
         parts if report.parts.iter().filter(|part| part.exists).count() > 1 => {

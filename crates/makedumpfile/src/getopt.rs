@@ -5,16 +5,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// An option that a program knows.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OptionSpec<K> {
-    pub(super) key: K,
-    pub(super) short: Option<char>,
-    pub(super) long: Option<&'static str>,
-    pub(super) takes_value: bool,
+pub(crate) struct OptionSpec<K> {
+    pub(crate) key: K,
+    pub(crate) short: Option<char>,
+    pub(crate) long: Option<&'static str>,
+    pub(crate) takes_value: bool,
 }
 
 /// An argument, as the rules divide the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Argument<K> {
+pub(crate) enum Argument<K> {
     /// An option, with its value if it takes one.
     Option(K, OsString),
     /// Anything else.
@@ -22,7 +22,7 @@ pub(super) enum Argument<K> {
 }
 
 /// Divides a command line. Returns the arguments up to the first error, and that error in getopt's words.
-pub(super) fn parse<K: Copy>(
+pub(crate) fn parse<K: Copy>(
     arguments: impl IntoIterator<Item = OsString>,
     specs: &[OptionSpec<K>],
 ) -> (Vec<Argument<K>>, Option<String>) {
@@ -116,7 +116,7 @@ impl<K: Copy> Parser<'_, K> {
 }
 
 /// The number at the start of `text`, 0 without one: atoi(3), which makedumpfile reads numbers with.
-pub(super) fn atoi(text: &OsStr) -> i64 {
+pub(crate) fn atoi(text: &OsStr) -> i64 {
     let text = text.as_bytes().trim_ascii_start();
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),

@@ -5,16 +5,16 @@ use std::path::Path;
 use pagehaul_kdump::write::{Rearranged, rearrange as rearrange_stream};
 use pagehaul_output::{DumpFileOptions, OutputFile};
 use pagehaul_run::BytesWritten;
+use pagehaul_sandbox::Sandbox;
 
-use super::Done;
-use super::dump::incomplete;
-use super::messages::{COMMON, Messages};
-use super::options::Options;
-use crate::sandbox::{self, Sandbox};
+use crate::dump::incomplete;
+use crate::messages::{COMMON, Messages};
+use crate::options::Options;
+use crate::{Done, Error};
 
 /// Reads standard input (a file, a device or a pipe) up to the end record, and ignores what is behind it.
-pub(super) fn rearrange(options: &Options, output: &Path, messages: &mut Messages) -> anyhow::Result<Done> {
-    sandbox::enter(Sandbox::default().writing([&output.to_owned()]))?;
+pub(crate) fn rearrange(options: &Options, output: &Path, messages: &mut Messages) -> Result<Done, Error> {
+    Sandbox::default().writing([&output.to_owned()]).enter()?;
     let mut input = std::io::stdin().lock();
     let create = DumpFileOptions { overwrite: options.overwrite, checksums: false, sources: &[] };
     let mut file = OutputFile::create(output, create, BytesWritten::default())?;

@@ -5,32 +5,32 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use anyhow::Context;
 use pagehaul_elfcore::notes;
 use pagehaul_encryption::encrypt;
 use pagehaul_kernel::{Caller, KernelLog, Record, VmcoreInfo};
 use pagehaul_physmem::MapPolicy;
+use pagehaul_sandbox::Sandbox;
 use pagehaul_vmcore::Source;
 
-use super::messages::{COMMON, DEBUG, Messages};
-use super::options::Options;
-use super::{Done, recipients};
-use crate::printed;
-use crate::sandbox::{self, Sandbox};
+use crate::messages::{COMMON, DEBUG, Messages};
+use crate::options::Options;
+use crate::{Done, Error, Host, recipients};
 
 /// Writes the kernel log of `source` to a new file or standard output, as text.
-pub(super) fn save(
+pub(crate) fn save(
     options: &Options,
     source: &Path,
     output: Option<&Path>,
+    host: &dyn Host,
     messages: &mut Messages,
-) -> anyhow::Result<Done> {
+) -> Result<Done, Error> {
     let recipients = recipients::of(source)?;
-    sandbox::enter(Sandbox::reading([&source.to_owned()]).writing(&output.map(Path::to_owned)))?;
+    Sandbox::reading([&source.to_owned()]).writing(&output.map(Path::to_owned)).enter()?;
     let source = Source::open(source, MapPolicy::default())?;
     describe(&source, messages);
     let memory = source.memory();
-    let log = KernelLog::read(memory).with_context(|| source.path().display().to_string())?;
+    let log = KernelLog::read(memory)
+        .map_err(|error| Error::Log { path: source.path().display().to_string(), source: error })?;
     if options.partial_dmesg {
         messages.alarm("makedumpfile: --partial-dmesg: the whole log is written");
     }
@@ -41,7 +41,7 @@ pub(super) fn save(
     };
     let name = match output {
         None => {
-            printed::out(|out| out.write_all(&text))?;
+            host.print(&text)?;
             "STDOUT".to_owned()
         }
         Some(path) => {
@@ -51,13 +51,13 @@ pub(super) fn save(
             // The sandbox refuses O_TRUNC.
             let open =
                 if options.overwrite { open.create(true).truncate(false) } else { open.create_new(true) };
-            let mut file = open.open(path).with_context(|| format!("cannot create {name}"))?;
+            let mut file = open.open(path).map_err(Error::system(format!("cannot create {name}")))?;
             let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
             let emptied = if is_file { file.set_len(0) } else { Ok(()) };
             emptied
                 .and_then(|()| file.write_all(&text))
                 .and_then(|()| file.sync_all())
-                .with_context(|| format!("cannot write to {name}"))?;
+                .map_err(Error::system(format!("cannot write to {name}")))?;
             name
         }
     };
@@ -69,7 +69,7 @@ pub(super) fn save(
 }
 
 /// Lists VMCOREINFO as debug messages. openSUSE's kdump-save reads OSRELEASE and CRASHTIME from them.
-pub(super) fn describe(source: &Source, messages: &mut Messages) {
+pub(crate) fn describe(source: &Source, messages: &mut Messages) {
     let Some((_, text)) = notes::vmcoreinfo(source.memory().notes()) else { return };
     for (key, value) in VmcoreInfo::parse(text).iter() {
         messages.say(DEBUG, &format!("  {key}={value}"));

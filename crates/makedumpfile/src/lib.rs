@@ -3,12 +3,17 @@
 //! The kdump scripts of Debian, Fedora and openSUSE test only whether the exit status is 0, or lose even that in a pipe.
 //! So an incomplete dump is marked in the file or stream itself, and reported on the console at every message level.
 
+// The messages go to where they may be waited for; the print macros panic.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod dmesg;
 mod dump;
+mod error;
 #[cfg(test)]
 mod forms;
 mod getopt;
 mod help;
+mod host;
 mod mem_usage;
 mod messages;
 mod options;
@@ -20,23 +25,20 @@ mod task;
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::ExitCode;
 
-#[cfg(feature = "kdump-setup")]
-use pagehaul_codec::Method;
-#[cfg(feature = "kdump-setup")]
-use pagehaul_kernel::DumpLevel;
-
+use error::Error;
+pub use host::{Host, HostError};
 use messages::{COMMON, Messages};
-use options::Options;
-#[cfg(feature = "kdump-setup")]
-pub(crate) use recipients::of_machine as recipients;
-use task::Task;
+pub use options::Options;
+use pagehaul_codec::Method;
+use pagehaul_kernel::DumpLevel;
+pub use recipients::FILE as RECIPIENTS;
+pub use task::{Invalid, Task};
 
 const NAME: &str = "makedumpfile";
 
 /// Returns makedumpfile's arguments if this program was called by its name, or with it as the first argument.
-pub(crate) fn arguments() -> Option<Vec<OsString>> {
+pub fn arguments() -> Option<Vec<OsString>> {
     let mut arguments = std::env::args_os();
     let program = arguments.next()?;
     if Path::new(&program).file_name().is_some_and(|name| name == NAME) {
@@ -47,8 +49,7 @@ pub(crate) fn arguments() -> Option<Vec<OsString>> {
 
 /// Returns level and compression of the dumps that a kdump's command line writes. `None` if its program is not makedumpfile, or
 /// if it is invalid.
-#[cfg(feature = "kdump-setup")]
-pub(crate) fn written_by(command: &[String]) -> Option<(DumpLevel, Method)> {
+pub fn written_by(command: &[String]) -> Option<(DumpLevel, Method)> {
     let (program, options) = command.split_first()?;
     Path::new(program).file_name().filter(|name| *name == NAME)?;
     let options = Options::parse(options.iter().map(OsString::from));
@@ -57,22 +58,25 @@ pub(crate) fn written_by(command: &[String]) -> Option<(DumpLevel, Method)> {
 }
 
 /// Returns why a command line of makedumpfile is refused, if it is one and is refused.
-#[cfg(feature = "kdump-setup")]
-pub(crate) fn refusal(command: &[String]) -> Option<String> {
+pub fn refusal(command: &[String]) -> Option<String> {
     let (program, arguments) = command.split_first()?;
     Path::new(program).file_name().filter(|name| *name == NAME)?;
-    let reason = Options::parse(arguments.iter().map(OsString::from)).task().err()?;
-    Some(reason.unwrap_or_else(|| "these options and files do not go together".into()))
+    match Options::parse(arguments.iter().map(OsString::from)).task() {
+        Ok(_) => None,
+        Err(Invalid::Because(reason)) => Some(reason),
+        Err(Invalid::Combination) => Some("these options and files do not go together".into()),
+    }
 }
 
-/// Does what the command line asks for. The exit status is 0 or 1.
-pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
+/// Does what the command line asks for, with messages on standard output and standard error. Returns whether the output is complete:
+/// the exit status is 0, or 1 if it is not.
+pub fn run(arguments: Vec<OsString>, host: &dyn Host) -> bool {
     let options = Options::parse(arguments);
     let mut messages = Messages::new(options.message_level, options.flattened);
     let task = match options.task() {
         Ok(task) => task,
         Err(reason) => {
-            if let Some(reason) = reason {
+            if let Invalid::Because(reason) = reason {
                 messages.alarm(&format!("makedumpfile: {reason}"));
             }
             messages.say(COMMON, "Commandline parameter is invalid.");
@@ -82,9 +86,9 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     };
     if options.check_params {
         return match check(&task, &options) {
-            Ok(()) => ExitCode::SUCCESS,
+            Ok(()) => true,
             Err(error) => {
-                messages.alarm(&format!("makedumpfile: {}", crate::sentence(error.chain())));
+                messages.alarm(&format!("makedumpfile: {}", error.sentence()));
                 failed(&mut messages)
             }
         };
@@ -97,31 +101,35 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         _ => Ok(()),
     };
     let done = refused.and_then(|()| match task {
-        Task::Help => help::usage(),
-        Task::Version => help::version(),
-        Task::Dump { source, outputs } => dump::dump(&options, &source, &outputs, &mut messages),
-        Task::DryRun { source } => dump::dry_run(&options, &source, &mut messages),
-        Task::Reassemble { parts, output } => dump::reassemble(&options, &parts, &output, &mut messages),
-        Task::Dmesg { source, output } => dmesg::save(&options, &source, output.as_deref(), &mut messages),
+        Task::Help => help::usage(host),
+        Task::Version => help::version(host),
+        Task::Dump { source, outputs } => dump::dump(&options, &source, &outputs, host, &mut messages),
+        Task::DryRun { source } => dump::dry_run(&options, &source, host, &mut messages),
+        Task::Reassemble { parts, output } => {
+            dump::reassemble(&options, &parts, &output, host, &mut messages)
+        }
+        Task::Dmesg { source, output } => {
+            dmesg::save(&options, &source, output.as_deref(), host, &mut messages)
+        }
         Task::Rearrange { output } => rearrange::rearrange(&options, &output, &mut messages),
-        Task::MemUsage { source } => mem_usage::show(&source, &mut messages),
+        Task::MemUsage { source } => mem_usage::show(&source, host, &mut messages),
     });
     match done {
-        Ok(Done::Printed) => ExitCode::SUCCESS,
+        Ok(Done::Printed) => true,
         Ok(Done::Complete) => {
             messages.say(COMMON, "\nmakedumpfile Completed.");
-            ExitCode::SUCCESS
+            true
         }
         Ok(Done::Incomplete) => failed(&mut messages),
         Err(error) => {
-            messages.say(messages::ERROR, &format!("makedumpfile: {}", crate::sentence(error.chain())));
+            messages.say(messages::ERROR, &format!("makedumpfile: {}", error.sentence()));
             failed(&mut messages)
         }
     }
 }
 
 /// Fails if a dump would be refused for what is not on the command line.
-fn check(task: &Task, options: &Options) -> anyhow::Result<()> {
+fn check(task: &Task, options: &Options) -> Result<(), Error> {
     if matches!(task, Task::Reassemble { .. } | Task::Rearrange { .. }) {
         return recipients::refuse_copies();
     }
@@ -143,12 +151,12 @@ enum Done {
     Incomplete,
 }
 
-fn failed(messages: &mut Messages) -> ExitCode {
+fn failed(messages: &mut Messages) -> bool {
     messages.say(COMMON, "\nmakedumpfile Failed.");
-    ExitCode::FAILURE
+    false
 }
 
-#[cfg(all(test, feature = "kdump-setup"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

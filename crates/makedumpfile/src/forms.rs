@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use super::options::Options;
-use super::task::Task;
+use crate::options::Options;
+use crate::task::{Invalid, Task};
 
 /// Who calls makedumpfile so, how, and what it means. Paths: C is the vmcore, D, E, F are files.
 const FORMS: &str = "
@@ -105,8 +105,8 @@ fn describe(options: &Options) -> String {
     let task = match options.task() {
         Ok(_) if options.check_params => return "check".into(),
         Ok(task) => task,
-        Err(None) => return "invalid".into(),
-        Err(Some(reason)) => return reason,
+        Err(Invalid::Combination) => return "invalid".into(),
+        Err(Invalid::Because(reason)) => return reason,
     };
     let mut out = match &task {
         Task::Dump { source, outputs } => {

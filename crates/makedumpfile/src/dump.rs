@@ -3,56 +3,58 @@
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Receiver;
 use std::thread;
 
-use anyhow::bail;
 use pagehaul_capture::{
     CaptureError, Compression, Format, Limits, Options as CaptureOptions, Outcome, Report, Target, capture,
-    estimate,
+    estimate, threads_that_fit,
 };
 use pagehaul_codec::{Codec, Method};
 use pagehaul_encryption::Recipients;
 use pagehaul_kdump::format::flags;
 use pagehaul_kernel::DumpLevel;
 use pagehaul_physmem::{Access, MapPolicy};
+use pagehaul_render::capture::failure;
 use pagehaul_run::Progress;
+use pagehaul_sandbox::Sandbox;
 use pagehaul_upload::Uploading;
+use pagehaul_upload::encrypted::{self, Written};
 use pagehaul_vmcore::Source;
 
-use super::messages::{COMMON, DEBUG, Messages, PROGRESS, REPORT};
-use super::options::Options;
-use super::{Done, dmesg, progress, recipients, stats};
-use crate::encrypted_file::{self, Written};
-use crate::memory_use::threads_that_fit;
-use crate::sandbox::{self, Sandbox};
-use crate::{run, summary};
+use crate::messages::{COMMON, DEBUG, Messages, PROGRESS, REPORT};
+use crate::options::Options;
+use crate::{Done, Error, Host, dmesg, progress, recipients, stats};
 
 /// Writes a dump of `source`: to standard output without outputs, in parts with several.
-pub(super) fn dump(
+pub(crate) fn dump(
     options: &Options,
     source: &Path,
     outputs: &[PathBuf],
+    host: &dyn Host,
     messages: &mut Messages,
-) -> anyhow::Result<Done> {
+) -> Result<Done, Error> {
     if outputs.is_empty() && std::io::stdout().is_terminal() {
-        bail!("-F writes the dump to standard output, which is a terminal; redirect it");
+        let why = "-F writes the dump to standard output, which is a terminal; redirect it";
+        return Err(Error::Refused(why.into()));
     }
     let recipients = recipients::of(source)?;
     if recipients.is_some() {
         recipients::check(options, outputs.len())?;
     }
     let source = open(options, source, messages)?;
-    let levels = options.dump_levels().map_err(anyhow::Error::msg)?;
+    let levels = options.dump_levels().map_err(Error::Refused)?;
     let mut overwrite = options.overwrite;
     for (number, &level) in levels.iter().enumerate() {
         let target = target(outputs, overwrite);
         let settings = settings(options, level, method(options.codec).into());
         let made = match &recipients {
             None => {
-                let report = watched(messages, |progress| capture(&source, &target, &settings, progress))?;
+                let report =
+                    watched(host, messages, |progress| capture(&source, &target, &settings, progress))?;
                 Made::Whole(Box::new(report))
             }
-            Some(recipients) => encrypted(&source, outputs, overwrite, settings, recipients, messages)?,
+            Some(recipients) => encrypt(&source, outputs, overwrite, settings, recipients, host, messages)?,
         };
         let full = match &made {
             Made::Whole(report) => matches!(report.outcome, Outcome::DiskFull(_) | Outcome::SizeLimit),
@@ -76,7 +78,7 @@ pub(super) fn dump(
             }
         });
     }
-    bail!("-d names no dump level")
+    Err(Error::Refused("-d names no dump level".into()))
 }
 
 /// What became of a dump.
@@ -88,18 +90,21 @@ enum Made {
 }
 
 /// Writes an encrypted dump: to standard output without outputs.
-fn encrypted(
+fn encrypt(
     source: &Source,
     outputs: &[PathBuf],
     overwrite: bool,
     mut settings: CaptureOptions,
     recipients: &Recipients,
+    host: &dyn Host,
     messages: &Messages,
-) -> anyhow::Result<Made> {
+) -> Result<Made, Error> {
     settings.format = Format::Flattened;
     settings.limits.size = settings.limits.size.map(|limit| recipients.room(limit));
-    let write = |target: Target, encrypting: Uploading| {
-        let report = watched(messages, |progress| capture(source, &target, &settings, progress));
+    let write = |name: &Path, encrypting: Uploading| {
+        let target =
+            Target::Pipe { name: name.to_owned(), pipe: encrypting.pipe(), buffered: encrypting.memory() };
+        let report = watched(host, messages, |progress| capture(source, &target, &settings, progress));
         // Its other end reads until this one is closed.
         drop(target);
         // What could not be written is why the pipe is broken.
@@ -107,26 +112,32 @@ fn encrypted(
         report
     };
     let Some(output) = outputs.first() else {
-        let (file, name) = encrypted_file::stdout()?;
-        let report = encrypted_file::through(file, name, recipients, write)?;
+        let (file, name) =
+            encrypted::stdout().map_err(Error::system("cannot write to standard output".into()))?;
+        let report = write(name, Uploading::encrypt(file, name, recipients)?)?;
         return Ok(Made::Whole(Box::new(report)));
     };
-    Ok(match encrypted_file::create(output, overwrite, &source.memory().files(), recipients, write)? {
-        Written::Named(report) => Made::Whole(Box::new(report)),
-        Written::Part { file, why } => {
-            Made::Part(format!("{why}; {} is an incomplete dump of what was written before", file.display()))
+    let sources = source.memory().files();
+    let write = |encrypting| write(output, encrypting);
+    match encrypted::create(output, overwrite, &sources, recipients, write)? {
+        Written::Named(report) => Ok(Made::Whole(Box::new(report))),
+        Written::Part { file, why: Error::Upload(why) } => {
+            let file = file.display();
+            Ok(Made::Part(format!("{why}; {file} is an incomplete dump of what was written before")))
         }
-    })
+        Written::Part { why, .. } => Err(why),
+    }
 }
 
 /// Joins the parts of a split set. Pages are compressed as the first part says.
-pub(super) fn reassemble(
+pub(crate) fn reassemble(
     options: &Options,
     parts: &[PathBuf],
     output: &Path,
+    host: &dyn Host,
     messages: &mut Messages,
-) -> anyhow::Result<Done> {
-    sandbox::enter(Sandbox::reading(parts).writing([&output.to_owned()]))?;
+) -> Result<Done, Error> {
+    Sandbox::reading(parts).writing([&output.to_owned()]).enter()?;
     let source = Source::open_all(parts, MapPolicy::default())?;
     let status = source.dumps().first().map_or(0, |dump| dump.info().status);
     let target = Target::File { path: output.to_owned(), overwrite: options.overwrite };
@@ -134,22 +145,27 @@ pub(super) fn reassemble(
         keep_all: true,
         ..settings(options, DumpLevel::NONE, method(codec_of(status)).into())
     };
-    let report = watched(messages, |progress| capture(&source, &target, &settings, progress))?;
+    let report = watched(host, messages, |progress| capture(&source, &target, &settings, progress))?;
     Ok(finish(&source, &report, &[output.to_owned()], messages))
 }
 
 /// Classifies pages, and prints the report if the message level has it.
-pub(super) fn dry_run(options: &Options, source: &Path, messages: &mut Messages) -> anyhow::Result<Done> {
+pub(crate) fn dry_run(
+    options: &Options,
+    source: &Path,
+    host: &dyn Host,
+    messages: &mut Messages,
+) -> Result<Done, Error> {
     let source = open(options, source, messages)?;
-    let levels = options.dump_levels().map_err(anyhow::Error::msg)?;
+    let levels = options.dump_levels().map_err(Error::Refused)?;
     let level = levels.first().copied().unwrap_or(DumpLevel::NONE);
     let settings = settings(options, level, method(options.codec).into());
-    let report = watched(messages, |progress| estimate(&source, &settings, progress))?;
+    let report = watched(host, messages, |progress| estimate(&source, &settings, progress))?;
     messages.say(REPORT, &stats::render(&report));
     Ok(Done::Complete)
 }
 
-fn open(options: &Options, path: &Path, messages: &mut Messages) -> anyhow::Result<Source> {
+fn open(options: &Options, path: &Path, messages: &mut Messages) -> Result<Source, Error> {
     let access = if options.no_mmap { Access::Read } else { MapPolicy::default().access };
     let source = Source::open(path, MapPolicy { access, ..MapPolicy::default() })?;
     if messages.shows(DEBUG) {
@@ -185,7 +201,7 @@ fn threads(wanted: Option<i64>) -> usize {
 }
 
 /// How pages are compressed with the option of this codec, or with none.
-pub(super) fn method(codec: Option<Codec>) -> Method {
+pub(crate) fn method(codec: Option<Codec>) -> Method {
     codec.map_or(Method::NONE, Method::default_of)
 }
 
@@ -202,16 +218,19 @@ fn codec_of(status: u32) -> Option<Codec> {
 
 /// Runs `work` with its progress shown if the message level has it.
 fn watched(
+    host: &dyn Host,
     messages: &Messages,
-    work: impl FnOnce(&Progress) -> Result<Report, CaptureError>,
-) -> anyhow::Result<Report> {
+    work: impl Fn(&Progress) -> Result<Report, CaptureError>,
+) -> Result<Report, Error> {
     let shows = messages.shows(PROGRESS);
-    let watch = |progress: &Progress, end: &std::sync::mpsc::Receiver<()>| {
+    let show = |progress: &Progress, end: &Receiver<()>| {
         if shows {
             progress::show(progress, end);
         }
     };
-    Ok(run::cancellable_with(watch, work)?.0?)
+    let mut made = Err(CaptureError::Stopped);
+    host.run(&show, &mut |progress| made = work(progress))?;
+    Ok(made?)
 }
 
 /// Prints how a capture ended.
@@ -229,14 +248,14 @@ fn finish(source: &Source, report: &Report, outputs: &[PathBuf], messages: &mut 
             messages.say(COMMON, &format!("\nThe dumpfiles are saved to {first}, and {last}."));
         }
     }
-    let Some(sentence) = summary::failure(report) else { return Done::Complete };
+    let Some(sentence) = failure(report) else { return Done::Complete };
     incomplete(&sentence, source.path() == Path::new("/proc/vmcore"), messages);
     Done::Incomplete
 }
 
 /// Says loudly that a dump is incomplete: scripts lose the exit status in a pipe, and message levels hide errors. In a
 /// capture kernel the kernel log has it too.
-pub(super) fn incomplete(sentence: &str, in_capture_kernel: bool, messages: &mut Messages) {
+pub(crate) fn incomplete(sentence: &str, in_capture_kernel: bool, messages: &mut Messages) {
     messages.alarm(&format!(
         "\nmakedumpfile: INCOMPLETE DUMP: {sentence}\nThis is an incomplete dumpfile, but might analyzable."
     ));

@@ -1,11 +1,6 @@
-//! Memory use of this process.
+//! How many threads a capture can have.
 
 use pagehaul_run::memory;
-
-/// Bytes of anonymous memory in use now (RssAnon of /proc/self/status; mapped source windows are not in it).
-pub(crate) fn anonymous() -> Option<u64> {
-    memory::bytes_in("/proc/self/status", "RssAnon:")
-}
 
 /// Most memory of a capture: a fixed part and a part per thread (docs/architecture.md).
 const BASE: u64 = 32 << 20;
@@ -13,13 +8,8 @@ const PER_THREAD: u64 = 8 << 20;
 
 /// Returns how many of `wanted` threads fit into memory, of which `other` bytes are for something else: a capture kernel has little,
 /// and a script may pass the number of CPUs of another kernel.
-pub(crate) fn threads_that_fit(wanted: usize, other: u64) -> usize {
-    fit(wanted, available().saturating_sub(other))
-}
-
-/// Bytes that can be allocated without swapping.
-pub(crate) fn available() -> u64 {
-    memory::available().unwrap_or(u64::MAX)
+pub fn threads_that_fit(wanted: usize, other: u64) -> usize {
+    fit(wanted, memory::available().unwrap_or(u64::MAX).saturating_sub(other))
 }
 
 fn fit(wanted: usize, available: u64) -> usize {
