@@ -6,17 +6,13 @@ use pagehaul_inspect::{Change, Difference, Part, Sides};
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::{Cell, Table, Tone};
 
-use super::text::{INNERMOST, stack_lines};
+use super::lines::INNERMOST;
+use super::stack::stack_lines;
 
 /// Rows of each table, and stacks, that are shown; JSON has all.
 const FEW: usize = 15;
 /// Facts that are missing, of each dump.
 const MAX_MISSING: usize = 20;
-
-/// Writing to a string does not fail.
-macro_rules! put {
-    ($out:expr, $($text:tt)*) => {{ let _ = writeln!($out, $($text)*); }};
-}
 
 /// The changes from the dump `before` to the dump `after`.
 pub(super) fn text(difference: &Difference, [before, after]: [&str; 2]) -> String {

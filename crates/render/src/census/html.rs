@@ -1,13 +1,13 @@
 use std::cmp::Reverse;
 
 use maud::{Markup, PreEscaped, html};
+use pagehaul_census::{Census, ClassCount, ZoneCount};
 use pagehaul_present::Tone;
 use pagehaul_present::html::{facts, page, section, swatch, tiles};
 use pagehaul_present::number::percent;
 use pagehaul_present::time::utc;
 
-use crate::tables::{self, color, size};
-use crate::{Census, ClassCount, ZoneCount};
+use super::tables::{self, color, size};
 
 const STYLE: &str = include_str!("census.css");
 /// Draws the map from the data in the page.

@@ -1,10 +1,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use pagehaul_census::Census;
 use pagehaul_present::Table;
 use pagehaul_present::number::count;
 
-use crate::{Census, tables};
+use super::tables;
 
 /// Formats a census as text.
 pub fn text(census: &Census) -> String {

@@ -8,8 +8,8 @@ use pagehaul_present::time::microseconds;
 use pagehaul_present::{Table, Tone};
 
 use super::{figures, tables};
-use crate::model::Reclaimer;
-use crate::report::{Comparison, LostReport, Report, Stalls, TimelineReport, Verdict};
+use pagehaul_reclaim::model::Reclaimer;
+use pagehaul_reclaim::report::{Comparison, LostReport, Report, Stalls, TimelineReport, Verdict};
 
 /// Colours of reclaim, for all charts; styles for what only these pages have.
 const STYLE: &str = include_str!("reclaim.css");

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use pagehaul_reclaim::{analyse, render};
+use pagehaul_reclaim::analyse;
+use pagehaul_render::reclaim::{report as text, report_page};
 use pagehaul_trace::{Input, TraceFile};
 use proptest::prelude::*;
 
@@ -14,7 +15,7 @@ fn bytes(name: &str) -> Vec<u8> {
 fn read(bytes: Vec<u8>) {
     let Ok(mut recording) = TraceFile::from_input(Input::memory(bytes, "damaged")) else { return };
     if let Ok(report) = analyse(&mut recording, "damaged", "damaged") {
-        assert!(!render::report(&report).is_empty() && !render::report_page(&[report]).is_empty());
+        assert!(!text(&report).is_empty() && !report_page(&[report]).is_empty());
     }
 }
 

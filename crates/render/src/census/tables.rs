@@ -2,18 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use pagehaul_census::{Census, ClassCount};
 use pagehaul_present::number::{bytes, count, percent};
 use pagehaul_present::{Cell, Table};
 
-use crate::{Census, ClassCount};
-
 /// Formats the size of pages.
-pub(crate) fn size(census: &Census, pages: u64) -> String {
+pub(super) fn size(census: &Census, pages: u64) -> String {
     bytes(pages.saturating_mul(census.page_size))
 }
 
 /// Returns the CSS colour of a class.
-pub(crate) fn color(class: &str) -> &'static str {
+pub(super) fn color(class: &str) -> &'static str {
     match class {
         "kernel" => "#3f6fa8",
         "page-table" => "#3aa5a0",
@@ -37,7 +36,7 @@ fn class(name: &'static str) -> Cell {
 }
 
 /// Pages by class, in the given order.
-pub(crate) fn classes<'a>(census: &Census, classes: impl IntoIterator<Item = &'a ClassCount>) -> Table {
+pub(super) fn classes<'a>(census: &Census, classes: impl IntoIterator<Item = &'a ClassCount>) -> Table {
     let mut table = Table::new(["class", "pages", "size", "share", "in the dump"]);
     for of in classes {
         let share = percent(of.pages, census.pages);
@@ -56,7 +55,7 @@ pub(crate) fn classes<'a>(census: &Census, classes: impl IntoIterator<Item = &'a
 }
 
 /// Blocks by class and order. A cell's background shows the share of the class that its blocks hold.
-pub(crate) fn orders(census: &Census) -> Table {
+pub(super) fn orders(census: &Census) -> Table {
     let orders: BTreeSet<u32> = census.orders.values().flat_map(|orders| orders.keys().copied()).collect();
     let header = ["blocks of order".to_owned()].into_iter().chain(orders.iter().map(u32::to_string));
     let mut table = Table::new(header);

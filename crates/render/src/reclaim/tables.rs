@@ -4,11 +4,11 @@ use pagehaul_present::number::{count, significant};
 use pagehaul_present::{Cell, Table, Tone};
 
 use super::figures::{datum, figure};
-use crate::report::{
+use pagehaul_reclaim::report::{
     self, Better, Change, Check, CommandResult, Comparison, ComparisonRow, ComparisonSection, Datum,
     LostReport, Section, Verdict,
 };
-use crate::stats::Summary;
+use pagehaul_reclaim::stats::Summary;
 
 /// The statistics of the command's figures.
 pub(super) fn result(result: &CommandResult) -> Table {

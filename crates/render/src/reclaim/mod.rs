@@ -1,4 +1,4 @@
-//! Reports and comparisons as text and as web pages.
+//! Page reclaim: reports and comparisons.
 
 mod figures;
 mod html;

@@ -4,10 +4,12 @@ use maud::{Markup, html};
 use pagehaul_inspect::{Report, Timers};
 use pagehaul_machine::PageCount;
 use pagehaul_present::Tone;
-use pagehaul_present::html::{facts, page, section, tiles};
+use pagehaul_present::html::{facts, page as build, section, tiles};
 use pagehaul_present::number::{bytes, count, counted};
 use pagehaul_present::time::{seconds, utc};
 
+use super::tasks::task_count;
+use super::verdict::nothing_found;
 use super::{Section, printable, text};
 
 const STYLE: &str = "pre { overflow-x: auto; margin: 0; font: 12.5px/1.45 ui-monospace, Menlo, \"DejaVu Sans Mono\", monospace; } \
@@ -27,8 +29,8 @@ const SECTIONS: [(Section, &str); 10] = [
     (Section::Log, "The log's last words"),
 ];
 
-/// Builds the page of the dump `name`.
-pub(super) fn report(report: &Report, timers: &Timers, name: &str) -> String {
+/// Builds the web page of the dump `name`.
+pub fn page(report: &Report, timers: &Timers, name: &str) -> String {
     let system = &report.system;
     let mut about = vec![name.to_owned(), format!("kernel {}", system.release)];
     about.extend((system.cpus > 0).then(|| counted(system.cpus as u64, "CPU")));
@@ -56,7 +58,7 @@ pub(super) fn report(report: &Report, timers: &Timers, name: &str) -> String {
     // What is not known is left out.
     if !report.tasks.all.is_empty() {
         figures.extend([
-            (Tone::Plain, text::task_count(report), "tasks".into()),
+            (Tone::Plain, task_count(report), "tasks".into()),
             (bad_if(blocked > 0), count(blocked), "blocked (D)".into()),
             (
                 bad_if(!report.locks.cycles.is_empty()),
@@ -88,14 +90,14 @@ pub(super) fn report(report: &Report, timers: &Timers, name: &str) -> String {
             (section("Missing", "What could not be read, and why.", pre(&report.missing.join("\n"))))
         }
     };
-    page(&format!("Triage of {name}"), STYLE, "", &body)
+    build(&format!("Triage of {name}"), STYLE, "", &body)
 }
 
 fn verdict(report: &Report) -> Markup {
     let findings = &report.verdict;
     html! {
         @if findings.is_empty() && report.gaps.is_empty() { p { "Nothing suspicious found." } }
-        @if findings.is_empty() && !report.gaps.is_empty() { p { (text::nothing_found(report)) } }
+        @if findings.is_empty() && !report.gaps.is_empty() { p { (nothing_found(report)) } }
         ol {
             @for finding in findings {
                 li {

@@ -1,57 +1,56 @@
-//! Text reports of usage and intervals.
+//! The vmalloc space: usage and intervals.
 
-use pagehaul_latency::{Histogram, Missed, NamedHistogram, Report};
+use pagehaul_latency::Histogram;
 use pagehaul_present::Table;
 use pagehaul_present::number::bytes_short;
+use pagehaul_vmalloc::{AreaKind, Interval, NamedTotal, Usage, purge_report};
 
-use crate::areas::AreaKind;
-use crate::monitor::Interval;
-use crate::usage::{NamedTotal, Usage};
+use crate::latency;
 
 /// Callers and tasks shown.
 const TOP: usize = 10;
 
-impl Usage {
-    /// Formats the usage.
-    pub fn text(&self) -> String {
-        let lazy = self.kind(AreaKind::Unpurged);
-        let space = match &self.space {
-            Some(space) => format!(
-                "largest gap between areas  {}, {} gaps; {} above the highest area",
-                bytes_short(space.largest_gap),
-                space.gaps,
-                bytes_short(space.above)
-            ),
-            None => "gaps           unknown: the kernel hashes addresses; `sysctl kernel.kptr_restrict=1` shows them to root"
-                .into(),
-        };
-        let mut kinds = Table::new(["kind", "areas", "size"]);
-        kinds.rows(
-            self.kinds
-                .iter()
-                .map(|(kind, total)| [(*kind).to_owned(), total.areas.to_string(), bytes_short(total.bytes)]),
-        );
-        let mut nodes = Table::new(["node", "pages", "size"]);
-        nodes.rows(
-            self.nodes.iter().map(|(node, pages)| {
-                [node.to_string(), pages.to_string(), page_bytes(*pages, self.page_size)]
-            }),
-        );
-        let nodes = if self.nodes.len() > 1 { format!("\n{nodes}") } else { String::new() };
-        let mut callers = Table::new(["size", "areas", "caller"]).left([2]);
-        callers.rows(self.callers.iter().take(TOP).map(|caller| {
-            [bytes_short(caller.total.bytes), caller.total.areas.to_string(), caller.name.clone()]
-        }));
-        format!(
-            "address space  {}\nused           {} (VmallocUsed)\nfreed, not yet purged  {} in {} areas\n{space}\n\n\
-             {kinds}{nodes}\n{callers}{}",
-            kib(self.total_kib),
-            kib(self.used_kib),
-            bytes_short(lazy.bytes),
-            lazy.areas,
-            others(&self.callers),
-        )
-    }
+/// Formats the usage.
+pub fn usage(usage: &Usage) -> String {
+    let lazy = usage.kind(AreaKind::Unpurged);
+    let space = match &usage.space {
+        Some(space) => format!(
+            "largest gap between areas  {}, {} gaps; {} above the highest area",
+            bytes_short(space.largest_gap),
+            space.gaps,
+            bytes_short(space.above)
+        ),
+        None => "gaps           unknown: the kernel hashes addresses; `sysctl kernel.kptr_restrict=1` shows them to root"
+            .into(),
+    };
+    let mut kinds = Table::new(["kind", "areas", "size"]);
+    kinds.rows(
+        usage
+            .kinds
+            .iter()
+            .map(|(kind, total)| [(*kind).to_owned(), total.areas.to_string(), bytes_short(total.bytes)]),
+    );
+    let mut nodes = Table::new(["node", "pages", "size"]);
+    nodes.rows(
+        usage
+            .nodes
+            .iter()
+            .map(|(node, pages)| [node.to_string(), pages.to_string(), page_bytes(*pages, usage.page_size)]),
+    );
+    let nodes = if usage.nodes.len() > 1 { format!("\n{nodes}") } else { String::new() };
+    let mut callers = Table::new(["size", "areas", "caller"]).left([2]);
+    callers.rows(usage.callers.iter().take(TOP).map(|caller| {
+        [bytes_short(caller.total.bytes), caller.total.areas.to_string(), caller.name.clone()]
+    }));
+    format!(
+        "address space  {}\nused           {} (VmallocUsed)\nfreed, not yet purged  {} in {} areas\n{space}\n\n\
+         {kinds}{nodes}\n{callers}{}",
+        kib(usage.total_kib),
+        kib(usage.used_kib),
+        bytes_short(lazy.bytes),
+        lazy.areas,
+        others(&usage.callers),
+    )
 }
 
 /// Returns the heading of [`interval_row`]s.
@@ -141,7 +140,7 @@ pub fn summary(intervals: &[Interval], purge_function: Option<&str>) -> String {
         }
     }
     if let (Some(times), Some(function)) = (times.filter(|times| times.count() > 0), purge_function) {
-        out.push_str(&purge_report(function, times).text(true));
+        out.push_str(&latency::text(&purge_report(function, times), true));
     }
     for (title, list) in [("caller", callers), ("task", tasks)] {
         if list.is_empty() {
@@ -160,12 +159,6 @@ pub fn summary(intervals: &[Interval], purge_function: Option<&str>) -> String {
         ));
     }
     out
-}
-
-/// Returns the latency report of the purge function.
-pub fn purge_report(function: &str, times: Histogram) -> Report {
-    let histograms = vec![NamedHistogram { name: function.into(), histogram: times }];
-    Report { mechanism: String::new(), histograms, missed: Missed::default() }
 }
 
 fn join(all: &mut Vec<NamedTotal>, list: &[NamedTotal]) {
@@ -199,9 +192,9 @@ fn page_bytes(pages: u64, page_size: u64) -> String {
 #[cfg(test)]
 mod tests {
     use pagehaul_latency::Unit;
+    use pagehaul_vmalloc::{Areas, Counts};
 
     use super::*;
-    use crate::{Areas, Counts};
 
     #[test]
     fn bytes_follow_from_the_size_of_pages() {
@@ -219,7 +212,7 @@ mod tests {
             let summary = summary(&[interval], None);
             assert!(summary.contains(&format!("backlog peak {backlog}")), "{summary}");
             let areas = "0x0000000000001000-0x0000000000042000 266240 a+0x1/0x2 pages=4 vmalloc N0=3 N1=1\n";
-            let text = Usage::new(&Areas::parse(areas).unwrap(), "", page_size).text();
+            let text = usage(&Usage::new(&Areas::parse(areas).unwrap(), "", page_size));
             assert!(text.contains(of_node), "{text}");
         }
     }

@@ -2,7 +2,7 @@
 
 use pagehaul_present::number::{count, significant};
 
-use crate::report::{Datum, SourceInfo, Unit};
+use pagehaul_reclaim::report::{Datum, SourceInfo, Unit};
 
 /// Formats a figure of a row.
 pub(super) fn figure(value: f64, unit: Unit) -> String {

@@ -7,7 +7,7 @@ use pagehaul_present::printable;
 use pagehaul_present::time::microseconds;
 
 use super::{figures, tables};
-use crate::report::{Comparison, Report, Stalls};
+use pagehaul_reclaim::report::{Comparison, Report, Stalls};
 
 /// Formats a report as text.
 pub fn report(report: &Report) -> String {

@@ -1,10 +1,8 @@
-//! Text reports in the layout of funclatency.
+//! Latencies, in the layout of funclatency.
 
 use std::fmt::Write;
 
-use crate::histogram::PERCENTILES;
-use crate::report::{NamedHistogram, Report};
-use crate::{Bucket, Histogram, Missed, Unit};
+use pagehaul_latency::{Bucket, Histogram, Missed, NamedHistogram, PERCENTILES, Report, Unit};
 
 /// Width of the bars in characters.
 const STARS: u64 = 40;
@@ -13,22 +11,20 @@ const EMPTY_ROWS: usize = 8;
 /// From this value on, numbers exceed the ten columns of narrow rows.
 const WIDE: u64 = 10_000_000_000;
 
-impl Report {
-    /// Formats the report. `by_function` precedes each histogram with its name.
-    pub fn text(&self, by_function: bool) -> String {
-        let mut out = String::new();
-        let filled = self.histograms.iter().filter(|entry| entry.histogram.count() > 0);
-        let mut empty = true;
-        for entry in filled {
-            empty = false;
-            render_histogram(&mut out, entry, by_function);
-        }
-        if empty {
-            out.push_str("\nnothing was measured\n");
-        }
-        render_missed(&mut out, &self.missed);
-        out
+/// Formats a report. `by_function` precedes each histogram with its name.
+pub fn text(report: &Report, by_function: bool) -> String {
+    let mut out = String::new();
+    let filled = report.histograms.iter().filter(|entry| entry.histogram.count() > 0);
+    let mut empty = true;
+    for entry in filled {
+        empty = false;
+        render_histogram(&mut out, entry, by_function);
     }
+    if empty {
+        out.push_str("\nnothing was measured\n");
+    }
+    render_missed(&mut out, &report.missed);
+    out
 }
 
 fn render_histogram(out: &mut String, entry: &NamedHistogram, named: bool) {
@@ -175,7 +171,7 @@ min = 1, p50 = 5, max = 9
 2 nested in another call of the same function by the same task, each measured
 3 events lost because the kernel's buffers were full: try a larger --buffer-size, or --in-kernel
 ";
-        assert_eq!(report.text(true), expected);
+        assert_eq!(text(&report, true), expected);
     }
 
     #[test]
