@@ -19,6 +19,7 @@ mod machine;
 mod memory;
 mod modules;
 mod net;
+mod next;
 mod paths;
 mod per_cpu_chunks;
 mod per_cpu_lists;
@@ -51,6 +52,7 @@ pub use memory::{
 };
 pub use modules::Module;
 pub use net::{Backlog, Net, NetDevice, TransmitQueue};
+pub use next::Next;
 pub use paths::path;
 pub use per_cpu_chunks::{PerCpuChunks, per_cpu_chunks};
 pub use per_cpu_lists::{PerCpuBlocks, PerCpuFree, per_cpu_blocks, per_cpu_free};

@@ -295,7 +295,7 @@ fn show(
     explained: Explained,
     name: &str,
 ) -> anyhow::Result<()> {
-    let Explained { report, owners } = explained;
+    let Explained { mut report, owners } = explained;
     #[cfg(feature = "html")]
     if let Some(path) = &arguments.html {
         let page = draw::page(&report, &report.timers(machine), name);
@@ -311,6 +311,7 @@ fn show(
             .print(&one, |one| draw::one_task(&report, one.task, &one.detail, one.stack.as_ref()));
     }
     if arguments.json.json {
+        draw::name_commands(&mut report);
         let stacks = arguments.stacks.then(|| report.stacks(machine));
         let tasks = arguments.tasks.then_some(report.tasks.all.as_slice());
         let timers = arguments.section.contains(&Section::Timers).then(|| report.timers(machine));

@@ -8,6 +8,7 @@ use pagehaul_present::html::{facts, page as build, section, tiles};
 use pagehaul_present::number::{bytes, count, counted};
 use pagehaul_present::time::{seconds, utc};
 
+use super::next::command;
 use super::tasks::task_count;
 use super::verdict::nothing_found;
 use super::{Section, printable, text};
@@ -103,7 +104,7 @@ fn verdict(report: &Report) -> Markup {
                 li {
                     b { (printable(&finding.text)) }
                     @for evidence in &finding.evidence { pre { (printable(&evidence.0)) } }
-                    div { "next: " code { (printable(&finding.next)) } }
+                    div { "next: " code { (printable(&command(finding.next))) } }
                 }
             }
         }

@@ -15,6 +15,7 @@ mod log;
 mod memory;
 mod modules;
 mod net;
+mod next;
 mod one_task;
 mod section;
 mod stack;
@@ -27,6 +28,7 @@ mod what;
 
 #[cfg(feature = "html")]
 pub use html::page;
+pub use next::name_commands;
 use pagehaul_inspect::{Detail, Difference, Report, StackTrace, Task, TaskStack, Timers};
 pub use section::Section;
 

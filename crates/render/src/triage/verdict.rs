@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use pagehaul_inspect::Report;
 
+use super::next::command;
+
 /// The verdict without a finding, which names what was not looked at.
 pub(super) fn nothing_found(report: &Report) -> String {
     if report.gaps.is_empty() {
@@ -22,6 +24,6 @@ pub(super) fn verdict(report: &Report, out: &mut String) {
         for evidence in &finding.evidence {
             put!(out, "       {}", evidence.0);
         }
-        put!(out, "       next: {}", finding.next);
+        put!(out, "       next: {}", command(finding.next));
     }
 }
