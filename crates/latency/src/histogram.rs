@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::Unit;
+use crate::unit::Unit;
 
 /// Upper bound of linear buckets; the last one also counts all larger values.
 const LINEAR_BUCKETS: u64 = 4096;

@@ -12,9 +12,12 @@ use pagehaul_physmem::MapPolicy;
 use pagehaul_sandbox::Sandbox;
 use pagehaul_vmcore::Source;
 
+use crate::done::Done;
+use crate::error::Error;
+use crate::host::Host;
 use crate::messages::{COMMON, DEBUG, Messages};
 use crate::options::Options;
-use crate::{Done, Error, Host, recipients};
+use crate::recipients;
 
 /// Writes the kernel log of `source` to a new file or standard output, as text.
 pub(crate) fn save(

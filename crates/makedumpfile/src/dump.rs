@@ -22,9 +22,12 @@ use pagehaul_upload::Uploading;
 use pagehaul_upload::encrypted::{self, Written};
 use pagehaul_vmcore::Source;
 
+use crate::done::Done;
+use crate::error::Error;
+use crate::host::Host;
 use crate::messages::{COMMON, DEBUG, Messages, PROGRESS, REPORT};
 use crate::options::Options;
-use crate::{Done, Error, Host, dmesg, progress, recipients, stats};
+use crate::{dmesg, progress, recipients, stats};
 
 /// Writes a dump of `source`: to standard output without outputs, in parts with several.
 pub(crate) fn dump(

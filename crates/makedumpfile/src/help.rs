@@ -1,7 +1,8 @@
 //! -h and -v.
 
-use crate::host::HostError;
-use crate::{Done, Error, Host};
+use crate::done::Done;
+use crate::error::Error;
+use crate::host::{Host, HostError};
 
 /// The version of makedumpfile whose command line this is.
 const COMPATIBLE: &str = "1.7.9";

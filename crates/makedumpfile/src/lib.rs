@@ -7,6 +7,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod dmesg;
+mod done;
 mod dump;
 mod error;
 #[cfg(test)]
@@ -26,6 +27,7 @@ mod task;
 use std::ffi::OsString;
 use std::path::Path;
 
+use done::Done;
 use error::Error;
 pub use host::{Host, HostError};
 use messages::{COMMON, Messages};
@@ -138,17 +140,6 @@ fn check(task: &Task, options: &Options) -> Result<(), Error> {
         Some(_) => recipients::check(options, outputs.len()),
         None => Ok(()),
     }
-}
-
-/// How a task ended, if it did not fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Done {
-    /// Information was printed.
-    Printed,
-    /// The output has everything.
-    Complete,
-    /// The output is marked incomplete.
-    Incomplete,
 }
 
 fn failed(messages: &mut Messages) -> bool {

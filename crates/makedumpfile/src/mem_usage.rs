@@ -10,8 +10,10 @@ use pagehaul_physmem::MapPolicy;
 use pagehaul_run::Progress;
 use pagehaul_vmcore::Source;
 
+use crate::done::Done;
+use crate::error::Error;
+use crate::host::Host;
 use crate::messages::Messages;
-use crate::{Done, Error, Host};
 
 /// Prints the table for the kernel in `source`, usually /proc/kcore.
 pub(crate) fn show(source: &Path, host: &dyn Host, messages: &mut Messages) -> Result<Done, Error> {

@@ -7,10 +7,11 @@ use pagehaul_output::{DumpFileOptions, OutputFile};
 use pagehaul_run::BytesWritten;
 use pagehaul_sandbox::Sandbox;
 
+use crate::done::Done;
 use crate::dump::incomplete;
+use crate::error::Error;
 use crate::messages::{COMMON, Messages};
 use crate::options::Options;
-use crate::{Done, Error};
 
 /// Reads standard input (a file, a device or a pipe) up to the end record, and ignores what is behind it.
 pub(crate) fn rearrange(options: &Options, output: &Path, messages: &mut Messages) -> Result<Done, Error> {

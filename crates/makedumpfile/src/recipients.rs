@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use pagehaul_encryption::Recipients;
 
-use crate::Error;
+use crate::error::Error;
 use crate::options::Options;
 
 /// The file of recipients, one a line. It has to be in the initramfs of a capture kernel that mounts no other root.

@@ -1,5 +1,11 @@
+use crate::comms::Comms;
+use crate::error::TraceError;
+use crate::event::Event;
+use crate::format::Formats;
 use crate::info::TraceInfo;
-use crate::{Comms, Event, EventSource, Formats, Losses, Merge, SubBufferSource, TraceError};
+use crate::lost::Losses;
+use crate::merge::{Merge, SubBufferSource};
+use crate::source::EventSource;
 
 /// An open trace file of ring-buffer sub-buffers: its metadata, and the merged events of its CPUs.
 pub(crate) struct BinaryTrace<S> {

@@ -1,7 +1,8 @@
 use std::borrow::Cow;
 
+use crate::abi::Abi;
+use crate::comms::Comms;
 use crate::format::{EventFormat, FieldKind, Slot};
-use crate::{Abi, Comms};
 
 /// A trace event, borrowed from the buffer that holds it.
 #[derive(Debug, Clone, Copy)]

@@ -3,8 +3,15 @@
 use std::path::Path;
 
 use crate::binary::BinaryTrace;
+use crate::error::TraceError;
+use crate::event::Event;
+use crate::format::Formats;
+use crate::info::TraceInfo;
+use crate::input::Input;
+use crate::lost::Losses;
+use crate::source::EventSource;
 use crate::text::TextReader;
-use crate::{Event, EventSource, Formats, Input, Losses, TraceError, TraceInfo, dat, pht};
+use crate::{dat, pht};
 
 /// An open trace file: a pagehaul recording (`.pht`), a `trace.dat`, or text.
 pub struct TraceFile(Reader);

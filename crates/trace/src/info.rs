@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Symbols;
+use crate::symbols::Symbols;
 
 /// Metadata of a trace: the machine, the recorded command, counters.
 #[derive(Debug, Clone, Default)]

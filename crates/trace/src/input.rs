@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::TraceError;
+use crate::error::TraceError;
 
 /// The bytes of a trace file, readable at any offset. Clones share the file.
 #[derive(Debug, Clone)]

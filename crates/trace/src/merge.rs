@@ -3,9 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::event::Body;
+use crate::comms::Comms;
+use crate::error::TraceError;
+use crate::event::{Body, Event};
+use crate::format::Formats;
+use crate::lost::{CpuLosses, Losses};
 use crate::ring::{MissedEvents, Record, SubBufferCursor, SubBufferLayout};
-use crate::{Comms, CpuLosses, Event, Formats, Losses, TraceError};
 
 /// The sub-buffers of one CPU, in order.
 pub(crate) trait SubBufferSource: Send {

@@ -1,4 +1,7 @@
-use crate::{Event, Formats, Losses, TraceError};
+use crate::error::TraceError;
+use crate::event::Event;
+use crate::format::Formats;
+use crate::lost::Losses;
 
 /// A source of events in time order.
 pub trait EventSource {

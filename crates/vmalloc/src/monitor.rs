@@ -13,8 +13,8 @@ use pagehaul_trace::live::{Instance, InstanceOptions, LiveReader, Recorder, Reco
 use pagehaul_trace::{EventSource, Symbols};
 use serde::Serialize;
 
-use crate::VmallocError;
 use crate::activity::{Activity, Counts};
+use crate::error::VmallocError;
 use crate::usage::field;
 
 /// The functions that purge areas: one call per vmap node since 6.9 (72210662c5a2), one for all areas before.

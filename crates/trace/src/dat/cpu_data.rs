@@ -1,6 +1,8 @@
 use super::compression::Codec;
 use super::v7::Sections;
-use crate::{Input, SubBufferSource, TraceError};
+use crate::error::TraceError;
+use crate::input::Input;
+use crate::merge::SubBufferSource;
 
 /// The sub-buffers of one CPU in a `trace.dat`.
 pub(crate) struct CpuData {

@@ -1,4 +1,6 @@
-use crate::{Abi, Input, TraceError};
+use crate::abi::Abi;
+use crate::error::TraceError;
+use crate::input::Input;
 
 /// Decodes numbers and strings at increasing offsets of a file.
 pub(super) struct Cursor<'a> {

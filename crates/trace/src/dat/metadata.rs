@@ -1,9 +1,12 @@
 //! Metadata that both versions share: headers, formats, symbols, task names.
 
 use super::cursor::Cursor;
+use crate::comms::Comms;
+use crate::error::TraceError;
+use crate::format::{EventFormat, Formats};
 use crate::info::TraceInfo;
 use crate::ring::SubBufferLayout;
-use crate::{Comms, EventFormat, Formats, Symbols, TraceError};
+use crate::symbols::Symbols;
 
 /// Everything in the file but the events.
 #[derive(Default)]

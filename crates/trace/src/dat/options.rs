@@ -2,8 +2,9 @@
 
 use super::cursor::Cursor;
 use super::metadata::Metadata;
+use crate::error::TraceError;
+use crate::input::Input;
 use crate::kernel_files::{lost_events, selected_clock, stat};
-use crate::{Input, TraceError};
 
 /// Option ids.
 pub(super) mod id {

@@ -4,10 +4,11 @@ use super::cursor::Cursor;
 use super::metadata::{Buffer, Metadata};
 use super::{v6, v7};
 use crate::binary::BinaryTrace;
+use crate::error::TraceError;
 use crate::info::Origin;
-use crate::merge::TimeScale;
+use crate::input::Input;
+use crate::merge::{Merge, TimeScale};
 use crate::ring::MAX_SUB_BUFFER;
-use crate::{Input, Merge, TraceError};
 
 /// Opens a `trace.dat`.
 pub(crate) fn open(input: Input) -> Result<BinaryTrace<CpuData>, TraceError> {

@@ -3,7 +3,8 @@
 use super::cursor::Cursor;
 use super::metadata::{Buffer, Metadata};
 use super::options::{clock, id};
-use crate::{Input, TraceError};
+use crate::error::TraceError;
+use crate::input::Input;
 
 /// Upper bound of the number of CPUs; no kernel supports more.
 const MAX_CPUS: u32 = 1 << 16;

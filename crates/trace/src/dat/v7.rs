@@ -5,7 +5,8 @@ use super::cursor::Cursor;
 use super::metadata::{Buffer, Metadata};
 use super::options::{clock, id};
 use super::{MAX_CHUNK, MAX_SECTION};
-use crate::{Input, TraceError};
+use crate::error::TraceError;
+use crate::input::Input;
 
 /// Section flag: compressed.
 const COMPRESSED: u16 = 1;

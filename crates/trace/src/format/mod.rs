@@ -86,7 +86,7 @@ impl EventFormat {
     ///
     /// # Errors
     /// [`crate::TraceError::EventFormat`] if the name or the id is missing, or a field is invalid.
-    pub fn parse(system: &str, text: &str) -> Result<Self, crate::TraceError> {
+    pub fn parse(system: &str, text: &str) -> Result<Self, crate::error::TraceError> {
         parse::parse(system, text)
     }
 

@@ -1,7 +1,7 @@
 //! Parses the text of `events/SYSTEM/EVENT/format`.
 
 use super::{EventFormat, Field, FieldKind, Slot};
-use crate::TraceError;
+use crate::error::TraceError;
 
 /// Upper bound of a record's size: the largest sub-buffer, order 7 of 64 KiB pages.
 const MAX_RECORD: u32 = 1 << 23;

@@ -10,9 +10,10 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::tracefs::{self, Tracefs};
 use super::{CpuPipe, tracefs::refused};
+use crate::error::TraceError;
+use crate::format::{EventFormat, Formats};
 use crate::kernel_files::lost_events;
 use crate::ring::SubBufferLayout;
-use crate::{EventFormat, Formats, TraceError};
 
 /// Options of a private tracing instance.
 #[derive(Debug, Clone)]
@@ -169,7 +170,7 @@ impl Instance {
     /// # Errors
     /// [`TraceError`] if `header_page` cannot be read or parsed.
     pub(super) fn layout(&self) -> Result<SubBufferLayout, TraceError> {
-        SubBufferLayout::parse(&self.header_page()?, crate::Abi::host().big_endian)
+        SubBufferLayout::parse(&self.header_page()?, crate::abi::Abi::host().big_endian)
     }
 
     /// Returns the text of `events/header_page`: the instance's, if it has one, because sub-buffer sizes can

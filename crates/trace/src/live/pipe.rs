@@ -4,7 +4,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::tracefs::refused;
-use crate::TraceError;
+use crate::error::TraceError;
 
 /// A CPU's `trace_pipe_raw`: reads consume whole sub-buffers.
 #[derive(Debug)]

@@ -2,7 +2,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{CpuPipe, Instance};
-use crate::{Comms, Event, EventSource, Formats, Losses, Merge, SubBufferSource, TraceError};
+use crate::comms::Comms;
+use crate::error::TraceError;
+use crate::event::Event;
+use crate::format::Formats;
+use crate::lost::Losses;
+use crate::merge::{Merge, SubBufferSource};
+use crate::source::EventSource;
 
 /// Reads the enabled events of an instance in time order over all CPUs.
 ///

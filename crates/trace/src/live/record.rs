@@ -9,9 +9,12 @@ use std::time::Duration;
 use super::machine::{cgroup_ids, machine_info, read_counters};
 use super::references::References;
 use super::{CpuPipe, Instance};
+use crate::comms::Comms;
+use crate::error::TraceError;
+use crate::info::Run;
 use crate::pht::{BlockEncoder, PhtWriter};
 use crate::ring::SubBufferLayout;
-use crate::{Comms, Run, Symbols, TraceError};
+use crate::symbols::Symbols;
 
 /// Options of a recording.
 #[derive(Debug, Clone)]

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::machine;
+use crate::abi::Abi;
+use crate::format::{FieldKind, Formats, Slot};
 use crate::ring::{SubBufferCursor, SubBufferLayout};
-use crate::{Abi, FieldKind, Formats, Slot};
 
 /// Fields of interest in one event.
 #[derive(Default, Clone, Copy)]

@@ -2,7 +2,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::TraceError;
+use crate::error::TraceError;
 
 /// Conventional mount points: debugfs on kernels before 4.1 and systems that still mount it there.
 const MOUNT_POINTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];

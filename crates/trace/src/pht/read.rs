@@ -4,9 +4,15 @@ use zstd_safe::DCtx;
 
 use super::block::{BlockHeader, BlockKind, MAGIC};
 use crate::binary::BinaryTrace;
+use crate::comms::Comms;
+use crate::error::TraceError;
+use crate::format::{EventFormat, Formats};
 use crate::info::{Origin, Run, TraceInfo};
+use crate::input::Input;
+use crate::merge::{Merge, SubBufferSource};
 use crate::ring::SubBufferLayout;
-use crate::{Comms, EventFormat, Formats, Input, Merge, SubBufferSource, Symbols, TraceError, zstd};
+use crate::symbols::Symbols;
+use crate::zstd;
 
 /// Location of a block in the file.
 #[derive(Debug, Clone, Copy)]

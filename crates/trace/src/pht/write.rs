@@ -6,7 +6,10 @@ use serde::Serialize;
 use zstd_safe::{CCtx, CParameter};
 
 use super::block::{BlockHeader, BlockKind, MAGIC};
-use crate::{Comms, KernelCounters, MachineInfo, Run, Symbols, TraceError};
+use crate::comms::Comms;
+use crate::error::TraceError;
+use crate::info::{KernelCounters, MachineInfo, Run};
+use crate::symbols::Symbols;
 
 /// Compresses blocks. Each thread has its own, so that compression needs no lock.
 pub(crate) struct BlockEncoder {

@@ -1,5 +1,6 @@
+use crate::abi::Abi;
+use crate::error::TraceError;
 use crate::format::parse_field;
-use crate::{Abi, TraceError};
 
 /// Layout of a sub-buffer, from `events/header_page`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

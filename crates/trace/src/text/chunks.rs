@@ -2,7 +2,8 @@
 //! starts in.
 
 use super::batch::Batch;
-use crate::{Input, TraceError};
+use crate::error::TraceError;
+use crate::input::Input;
 
 /// Chunk size in bytes: together with the parsed lines, a chunk fits into the L2 cache.
 const CHUNK: usize = 256 << 10;

@@ -1,6 +1,6 @@
 //! Parses the part of a line that precedes the event's fields.
 
-use crate::Span;
+use crate::event::Span;
 
 /// The header of an event line. Spans are byte ranges of the line and may not be UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::field_names::field_name;
 use super::fields::SHRINKER_NAMES;
-use crate::{EventFormat, Field, FieldKind, Formats, Slot};
+use crate::format::{EventFormat, Field, FieldKind, Formats, Slot};
 
 /// Event name and sequence of fields of a line.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use super::batch::Batch;
 use super::chunks::Chunks;
 use super::parser::Parser;
-use crate::TraceError;
+use crate::error::TraceError;
 
 /// Batches per thread, about 1 MiB each with the parsed lines.
 const BATCHES: usize = 4;

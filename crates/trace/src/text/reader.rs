@@ -8,9 +8,14 @@ use super::line_format::LineFormats;
 use super::parser::Parser;
 use super::parser_threads::{ParserThreads, all_threads};
 use super::task_names::TaskNames;
-use crate::event::Body;
+use crate::comms::Comms;
+use crate::error::TraceError;
+use crate::event::{Body, Event};
+use crate::format::Formats;
 use crate::info::{Origin, TraceInfo};
-use crate::{Comms, Event, EventSource, Formats, Input, Losses, TraceError};
+use crate::input::Input;
+use crate::lost::Losses;
+use crate::source::EventSource;
 
 /// Reads text traces. Threads parse the lines, unless the file is a single chunk.
 pub(crate) struct TextReader {

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use super::chunks::Chunks;
 use super::reader::TextReader;
-use crate::{EventSource, Input};
+use crate::input::Input;
+use crate::source::EventSource;
 
 /// Length of the longest line that is not skipped, in these tests.
 const LONGEST: usize = 300;
