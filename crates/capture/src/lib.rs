@@ -27,6 +27,7 @@ mod run;
 mod scan;
 mod selection;
 mod split;
+mod threads;
 mod write;
 
 pub use compression::{Codecs, Compression};
@@ -40,3 +41,4 @@ pub use report::{
     CaptureReport, ClassCount, Found, MethodCount, PartReport, Phases, PriorityCount, Unreadable,
 };
 pub use run::{capture, capture_with};
+pub use threads::threads_that_fit;

@@ -19,6 +19,7 @@ pub mod unwind;
 
 pub use findings::cause::cause;
 pub use findings::death::{Death, LogLine, death};
+pub use findings::next::Next;
 pub use findings::verdict::{Evidence, Facts, Finding, findings};
 pub use hex::Hex;
 pub use machine::module::Module;

@@ -1,11 +1,13 @@
 use pagehaul_trace::{Event, Symbols};
 
 use crate::call_tracker::Missed;
+use crate::error::LatencyError;
+use crate::event_name::{EventName, Key};
 use crate::event_pairs::EventPairs;
 use crate::function_timer::FunctionTimer;
+use crate::histogram::Histogram;
 use crate::report::NamedHistogram;
 use crate::setup::Options;
-use crate::{EventName, Histogram, Key, LatencyError};
 
 /// Collects histograms from events of live kernels and trace files.
 pub(crate) enum Collector {

@@ -3,7 +3,9 @@ use std::collections::HashMap;
 use pagehaul_trace::{Event, EventFormat, Formats, PerFormat, Slot};
 
 use crate::call_tracker::{Missed, task};
-use crate::{EventName, Histogram, Key, LatencyError};
+use crate::error::LatencyError;
+use crate::event_name::{EventName, Key};
+use crate::histogram::Histogram;
 
 /// Upper bound of starts that wait for their end; further ones are counted as dropped.
 const MAX_OPEN: usize = 1 << 20;

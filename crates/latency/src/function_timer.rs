@@ -4,9 +4,10 @@ use pagehaul_trace::{Event, EventFormat, PerFormat, Slot, Symbols};
 
 use crate::call_tracker::{CallTracker, Missed, task};
 use crate::functions::matches_glob;
+use crate::histogram::Histogram;
 use crate::probes::parse_event;
 use crate::report::NamedHistogram;
-use crate::{Histogram, Unit};
+use crate::unit::Unit;
 
 /// Collects latencies of functions from events: entry and return probes, and returns of the function graph
 /// tracer.

@@ -3,7 +3,7 @@
 use pagehaul_trace::Symbols;
 use pagehaul_trace::live::Tracefs;
 
-use crate::LatencyError;
+use crate::error::LatencyError;
 
 /// Upper bound of probes: each costs kernel memory and setup time.
 pub(crate) const MAX_FUNCTIONS: usize = 1000;

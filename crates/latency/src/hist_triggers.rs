@@ -3,12 +3,14 @@ use std::time::Duration;
 use pagehaul_trace::live::{Instance, InstanceOptions, Tracefs};
 
 use crate::call_tracker::Missed;
+use crate::error::LatencyError;
+use crate::functions;
 use crate::histfile::HistFile;
+use crate::histogram::Histogram;
 use crate::probes::{ProbeKind, Probes};
 use crate::report::{LatencyReport, NamedHistogram};
 use crate::session::Session;
 use crate::setup::{Options, are_names, limit_to};
-use crate::{Histogram, LatencyError, functions};
 
 /// Entries in the tables of start times and of histograms.
 const TABLE: u32 = 16_384;

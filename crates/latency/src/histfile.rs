@@ -1,6 +1,6 @@
 //! Parses `events/SYSTEM/EVENT/hist`: the histograms of hist triggers.
 
-use crate::LatencyError;
+use crate::error::LatencyError;
 
 /// The histogram of one trigger.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

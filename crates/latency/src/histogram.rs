@@ -2,13 +2,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::Unit;
+use crate::unit::Unit;
 
 /// Upper bound of linear buckets; the last one also counts all larger values.
 const LINEAR_BUCKETS: u64 = 4096;
 
 /// The percentiles that reports show.
-pub(crate) const PERCENTILES: [(&str, f64); 6] =
+pub const PERCENTILES: [(&str, f64); 6] =
     [("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
 
 /// A histogram of latencies.
@@ -170,7 +170,7 @@ impl Histogram {
     }
 
     /// Returns the linear buckets from the first to the last with a count; `None` without a step.
-    pub(crate) fn linear_buckets(&self) -> Option<Vec<Bucket>> {
+    pub fn linear_buckets(&self) -> Option<Vec<Bucket>> {
         let linear = self.linear.as_ref()?;
         let (Some((first, _)), Some((last, _))) =
             (linear.rows.first_key_value(), linear.rows.last_key_value())

@@ -3,7 +3,7 @@
 use pagehaul_trace::TraceError;
 use pagehaul_trace::live::Tracefs;
 
-use crate::LatencyError;
+use crate::error::LatencyError;
 
 const PREFIX: &str = "pagehaul_";
 

@@ -3,8 +3,9 @@ use std::path::Path;
 
 use pagehaul_trace::live::{Recorder, RecorderOptions, RecordingSummary};
 
+use crate::error::LatencyError;
 use crate::probes::Probes;
-use crate::{LatencyError, Setup};
+use crate::setup::Setup;
 
 /// Records the events of a [`Setup`] to a file.
 pub struct EventRecorder {

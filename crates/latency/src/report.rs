@@ -1,6 +1,7 @@
 use serde::Serialize;
 
-use crate::{Histogram, Missed};
+use crate::call_tracker::Missed;
+use crate::histogram::Histogram;
 
 /// Latencies over an interval.
 #[derive(Debug, Clone, Serialize)]

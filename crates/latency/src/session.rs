@@ -5,10 +5,11 @@ use pagehaul_trace::{EventSource, Symbols};
 
 use crate::call_tracker::Missed;
 use crate::collector::Collector;
+use crate::error::LatencyError;
+use crate::event_name::{EventName, Key};
 use crate::probes::Probes;
 use crate::report::LatencyReport;
 use crate::setup::{Options, Setup};
-use crate::{EventName, Key, LatencyError};
 
 /// A measurement on the running kernel.
 pub trait Session {

@@ -3,8 +3,11 @@
 use pagehaul_trace::TraceError;
 use pagehaul_trace::live::{Instance, InstanceOptions, Tracefs};
 
+use crate::error::LatencyError;
+use crate::event_name::EventName;
+use crate::functions;
 use crate::probes::{ProbeKind, Probes};
-use crate::{EventName, LatencyError, Unit, functions};
+use crate::unit::Unit;
 
 /// Options of a measurement.
 #[derive(Debug, Clone)]

@@ -6,11 +6,12 @@ use pagehaul_trace::{EventSource, Symbols};
 
 use crate::call_tracker::Missed;
 use crate::collector::Collector;
+use crate::error::LatencyError;
+use crate::event_name::{EventName, Key};
 use crate::event_pairs::check_known;
 use crate::function_timer::FunctionTimer;
 use crate::report::{LatencyReport, NamedHistogram};
 use crate::setup::Options;
-use crate::{EventName, Key, LatencyError};
 
 /// The part of a trace to read, and its intervals, on the trace's clock. Starts at the first event.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,7 +1,7 @@
 //! Findings of `triage` that point to owners.
 
 use pagehaul_facts::Kind;
-use pagehaul_inspect::{Evidence, Finding, TriageReport};
+use pagehaul_inspect::{Evidence, Finding, Next, TriageReport};
 use pagehaul_machine::PageCount;
 use pagehaul_present::number::{bytes, count, counted, percent};
 
@@ -11,8 +11,6 @@ use crate::report::{Balance, Cgroup, Row, RowKind, Suspect};
 const ROWS: usize = 3;
 /// Cgroups that are named as evidence.
 const CGROUPS: usize = 2;
-/// The command that shows all owners.
-const NEXT: &str = "pagehaul pages DUMP --owners";
 
 /// Whether owners of memory are evidence for a finding: the machine ran out of it, or tasks reclaim it.
 pub fn are_evidence(report: &TriageReport) -> bool {
@@ -59,7 +57,7 @@ pub fn blame(report: &mut TriageReport, balance: &Balance) {
             let what = finding.text.split(": ").next().unwrap_or_default();
             finding.text = format!("{what}: {text}");
         }
-        NEXT.clone_into(&mut finding.next);
+        finding.next = Next::Owners;
         let others = balance.cgroups.largest.iter().filter(|it| it.is_full() && full != Some(*it));
         evidence.extend(others.take(CGROUPS).map(|cgroup| cgroup_text(balance, cgroup)));
     }

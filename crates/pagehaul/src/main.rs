@@ -20,12 +20,10 @@ macro_rules! say {
 mod cli;
 mod clock;
 mod crash_report;
-mod encrypted_file;
 mod exit;
 mod files;
 mod makedumpfile;
 mod makedumpfile_hints;
-mod memory_use;
 mod out_of_memory;
 mod pager;
 mod printed;
@@ -34,7 +32,6 @@ mod run;
 mod sandbox;
 mod signals;
 mod standard_output;
-mod summary;
 mod usage;
 
 use std::process::ExitCode;
@@ -45,7 +42,7 @@ use pagehaul_present::number;
 use pagehaul_present::sentence;
 
 fn main() -> ExitCode {
-    if let Some(arguments) = makedumpfile::arguments() {
+    if let Some(arguments) = pagehaul_makedumpfile::arguments() {
         return makedumpfile::run(arguments);
     }
     #[cfg(feature = "process")]

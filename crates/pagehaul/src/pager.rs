@@ -14,7 +14,7 @@ use std::sync::Mutex;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::{progress, standard_output};
+use crate::standard_output;
 
 /// The hidden command that waits for output.
 pub(crate) const HELPER: &str = "hold-pager";
@@ -33,7 +33,10 @@ static PAGER: Mutex<Option<Pager>> = Mutex::new(None);
 /// Starts the helper where standard output is a terminal, and makes its pipe the standard output. Without a pager, output goes to the
 /// terminal.
 pub(crate) fn start() {
-    if standard_output::is_closed() || !io::stdout().is_terminal() || progress::is_console(io::stdout()) {
+    if standard_output::is_closed()
+        || !io::stdout().is_terminal()
+        || standard_output::is_console(io::stdout())
+    {
         return;
     }
     // A pager in the background (`&`, timeout(1)) would be stopped when it reads the terminal.
@@ -132,6 +135,6 @@ pub(crate) fn hold(program: &OsStr) -> ExitCode {
         pager.env("LESS", LESS);
     }
     let error = pager.exec();
-    tell!("pagehaul: cannot run a pager: {error}; PAGER= prints without one");
+    let _ = writeln!(io::stderr(), "pagehaul: cannot run a pager: {error}; PAGER= prints without one");
     ExitCode::FAILURE
 }

@@ -1,10 +1,11 @@
-//! Whether there is a standard output.
+//! Whether there is a standard output, and what it is.
 //!
 //! Before `main`, Rust opens `/dev/null` where the caller has closed a standard descriptor (`>&-`): a dump written there
 //! would be lost with exit status 0. Later it is indistinguishable from a `/dev/null` of the caller, so this module
 //! checks before.
 
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -73,4 +74,26 @@ pub(crate) fn terminal_width() -> Option<usize> {
 /// Whether standard output is a terminal on which the user wants colours.
 pub(crate) fn takes_colours() -> bool {
     TERMINAL.get_or_init(Terminal::look).takes_colours
+}
+
+/// Returns whether a terminal is /dev/console or a serial line: a bar sends more than 9,600 baud carry.
+pub(crate) fn is_console(terminal: impl AsFd) -> bool {
+    let device = rustix::fs::fstat(terminal).map(|stat| stat.st_rdev);
+    device.is_ok_and(|device| is_slow(rustix::fs::major(device), rustix::fs::minor(device)))
+}
+
+/// Pseudo-terminals are 136 to 143, virtual terminals 4:0 to 4:63 (Documentation/admin-guide/devices.txt).
+fn is_slow(major: u32, minor: u32) -> bool {
+    !matches!((major, minor), (136..=143, _) | (4, 0..=63))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consoles_and_serial_lines_have_no_bar() {
+        let slow = [(5, 1), (4, 64), (204, 64), (136, 0), (4, 1)].map(|(major, minor)| is_slow(major, minor));
+        assert_eq!(slow, [true, true, true, false, false]);
+    }
 }

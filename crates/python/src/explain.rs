@@ -25,6 +25,7 @@ pub(crate) fn triage(source: &Source, stacks: bool) -> PyResult<String> {
     let machine = Machine::open(&space, &virtual_memory, memory.notes()).map_err(kernel_error)?;
     let log = KernelLog::read(memory);
     let mut report = TriageReport::new(&machine, log.as_ref());
+    pagehaul_render::triage::name_commands(&mut report);
     report.missing.extend(source.warnings());
     let stacks = stacks.then(|| report.stacks(&machine));
     json(&Document { report: &report, tasks: &report.tasks.all, stacks })

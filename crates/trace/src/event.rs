@@ -1,6 +1,6 @@
 use std::borrow::Cow;
 
-use crate::Abi;
+use crate::abi::Abi;
 use crate::comms::Comms;
 use crate::format::{EventFormat, FieldKind, Slot};
 

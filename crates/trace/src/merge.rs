@@ -5,8 +5,7 @@ use std::collections::BinaryHeap;
 
 use crate::comms::Comms;
 use crate::error::TraceError;
-use crate::event::Body;
-use crate::event::Event;
+use crate::event::{Body, Event};
 use crate::format::Formats;
 use crate::lost::{CpuLosses, Losses};
 use crate::ring::{MissedEvents, Record, SubBufferCursor, SubBufferLayout};

@@ -4,6 +4,7 @@
 //! [`Stop`] when a run that was cancelled ends. The store takes parts, so that a request is repeated; of an ssh connection the whole
 //! stream is, from where it ended.
 
+pub mod encrypted;
 mod error;
 mod file;
 #[cfg(feature = "s3")]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::VmallocError;
+use crate::error::VmallocError;
 
 /// The areas of the vmalloc space.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

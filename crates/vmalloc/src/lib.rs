@@ -8,12 +8,10 @@ mod activity;
 mod areas;
 mod error;
 mod monitor;
-mod render;
 mod usage;
 
 pub use activity::{Activity, Counts};
 pub use areas::{Area, AreaKind, Areas};
 pub use error::VmallocError;
-pub use monitor::{Interval, Monitor, read_trace, record};
-pub use render::{interval_header, interval_row, purge_report, summary};
+pub use monitor::{Interval, Monitor, purge_report, read_trace, record};
 pub use usage::{AreaTotal, NamedTotal, Space, Usage};

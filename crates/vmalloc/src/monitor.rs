@@ -5,13 +5,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pagehaul_latency::trace_file::Intervals;
-use pagehaul_latency::{EventRecorder, EventSession, Histogram, Mechanism, Options, Session, Setup, Unit};
+use pagehaul_latency::{
+    EventRecorder, EventSession, Histogram, Mechanism, Missed, NamedHistogram, Options, Report, Session,
+    Setup, Unit,
+};
 use pagehaul_trace::live::{Instance, InstanceOptions, LiveReader, Recorder, RecorderOptions, Tracefs};
 use pagehaul_trace::{EventSource, Symbols};
 use serde::Serialize;
 
-use crate::VmallocError;
 use crate::activity::{Activity, Counts};
+use crate::error::VmallocError;
 use crate::usage::field;
 
 /// The functions that purge areas: one call per vmap node since 6.9 (72210662c5a2), one for all areas before.
@@ -234,4 +237,10 @@ pub fn read_trace(
         return Err(VmallocError::NotInTrace);
     }
     Ok(all)
+}
+
+/// Returns the latency report of the purge function.
+pub fn purge_report(function: &str, times: Histogram) -> Report {
+    let histograms = vec![NamedHistogram { name: function.into(), histogram: times }];
+    Report { mechanism: String::new(), histograms, missed: Missed::default() }
 }

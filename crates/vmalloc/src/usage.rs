@@ -5,8 +5,8 @@ use std::io;
 
 use serde::Serialize;
 
-use crate::VmallocError;
 use crate::areas::{Area, AreaKind, Areas};
+use crate::error::VmallocError;
 
 /// The areas of the vmalloc space at one time.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -2,4 +2,5 @@
 
 pub(crate) mod cause;
 pub(crate) mod death;
+pub(crate) mod next;
 pub(crate) mod verdict;

@@ -6,6 +6,7 @@ use pagehaul_present::number::{bytes, counted, percent};
 use serde::Serialize;
 
 use super::death::Death;
+use super::next::Next;
 use crate::model::cpus::Cpu;
 use crate::model::stacks::{FrameName, StackGroup, StackTrace, chain};
 use crate::model::waits::{Held, Locks};
@@ -52,8 +53,12 @@ pub struct Finding {
     pub text: String,
     /// What it rests on.
     pub evidence: Vec<Evidence>,
-    /// A command that shows more.
-    pub next: String,
+    /// What shows more.
+    #[serde(skip)]
+    pub next: Next,
+    /// The command that does, in the words of the program that prints the report.
+    #[serde(rename = "next", skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
 }
 
 impl Finding {
@@ -121,8 +126,8 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     found
 }
 
-fn finding(weight: u32, text: String, evidence: Vec<String>, next: &str) -> Finding {
-    Finding { weight, text, evidence: evidence.into_iter().map(Evidence).collect(), next: next.to_owned() }
+fn finding(weight: u32, text: String, evidence: Vec<String>, next: Next) -> Finding {
+    Finding { weight, text, evidence: evidence.into_iter().map(Evidence).collect(), next, command: None }
 }
 
 fn place(cause: &[FrameName]) -> String {
@@ -181,12 +186,12 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
     let message = panic.split_once("not syncing: ").map_or(panic, |(_, message)| message);
     let wild = wild_call(facts.cause, facts.knows_modules);
     let frame = wild.as_ref().map(|(_, caller)| *caller).or_else(|| facts.cause.first());
-    let source = frame.map_or_else(|| "crash: bt".into(), |frame| format!("crash: dis -rl {:x}", frame.pc.0));
+    let source = frame.map_or(Next::Backtrace, |frame| Next::Code(frame.pc.0));
     let seconds = death.stuck_seconds.map_or_else(String::new, |seconds| format!(" for {seconds} s"));
     let (text, next) = match kind {
         Kind::Requested => (
             format!("{task} crashed the machine on purpose (SysRq c): the log may show why"),
-            "pagehaul dmesg DUMP --level 4".to_owned(),
+            Next::Log { level: Some(4) },
         ),
         Kind::NullDeref | Kind::PageFault | Kind::Gpf if wild.is_some() => {
             let text = wild.map(|(pointer, caller)| format!("{task} called {pointer} from {}", caller.name));
@@ -215,10 +220,7 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
                     _ => place(facts.cause),
                 }
             ),
-            format!(
-                "pagehaul triage DUMP --section {}",
-                if waits_for_lock(facts) { "waits" } else { "tasks" }
-            ),
+            if waits_for_lock(facts) { Next::Waits } else { Next::Tasks },
         ),
         Kind::SoftLockup | Kind::HardLockup | Kind::RcuStall => (
             format!(
@@ -228,7 +230,7 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
                 blamed.unwrap_or(task),
                 place(facts.cause)
             ),
-            "pagehaul triage DUMP --section cpus".to_owned(),
+            Next::Cpus,
         ),
         Kind::OomPanic => {
             let (managed, free) = facts.memory.total();
@@ -245,18 +247,13 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
                 evidence.push(format!("largest process {}/{}: {size} resident", largest.comm, largest.pid));
             }
             let text = format!("the machine ran out of memory{largest}");
-            (text, "pagehaul triage DUMP --section memory".to_owned())
+            (text, Next::Memory)
         }
-        Kind::Nmi => (
-            format!("an NMI stopped the machine in {}", place(facts.cause)),
-            "pagehaul triage DUMP --section cpus".to_owned(),
-        ),
-        Kind::Mce => {
-            ("the processor reported a hardware error".into(), "pagehaul dmesg DUMP --level 2".to_owned())
-        }
-        Kind::Fs => ("a file system stopped the machine".into(), "pagehaul dmesg DUMP --level 4".to_owned()),
+        Kind::Nmi => (format!("an NMI stopped the machine in {}", place(facts.cause)), Next::Cpus),
+        Kind::Mce => ("the processor reported a hardware error".into(), Next::Log { level: Some(2) }),
+        Kind::Fs => ("a file system stopped the machine".into(), Next::Log { level: Some(4) }),
         Kind::Other if panic.contains("Attempted to kill init") => {
-            ("the init process ended".into(), "pagehaul dmesg DUMP".to_owned())
+            ("the init process ended".into(), Next::Log { level: None })
         }
         Kind::Other if death.cause.is_some() => {
             (format!("oops in {}, task {task}", place(facts.cause)), source)
@@ -280,7 +277,7 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
     }
     // The lock or device that a hung task waits for explains more than the hang.
     let weight = if kind == Kind::HungTask { 84 } else { 100 };
-    Some(finding(weight, text, evidence, &next))
+    Some(finding(weight, text, evidence, next))
 }
 
 fn deadlocks(facts: &Facts<'_>) -> Vec<Finding> {
@@ -303,7 +300,7 @@ fn deadlocks(facts: &Facts<'_>) -> Vec<Finding> {
                 95,
                 format!("deadlock: {} wait for each other", names.join(" and ")),
                 evidence.collect(),
-                "pagehaul triage DUMP --section waits",
+                Next::Waits,
             )
         })
         .collect()
@@ -349,7 +346,7 @@ fn lock_queue(facts: &Facts<'_>, held: &Held, weight: u32) -> Finding {
             held.name
         ),
         evidence,
-        "pagehaul triage DUMP --section waits",
+        Next::Waits,
     )
 }
 
@@ -374,7 +371,7 @@ fn stuck_io(facts: &Facts<'_>) -> Option<Finding> {
             oldest.age.unwrap_or(0.0)
         ),
         evidence.collect(),
-        "crash: dev -d, struct request ADDRESS",
+        Next::Requests,
     ))
 }
 
@@ -389,7 +386,7 @@ fn suspended(facts: &Facts<'_>) -> Option<Finding> {
             tasks_that(blocked, "is", "are")
         ),
         vec![format!("mapped_device {}: suspended, with deferred bios", device.address)],
-        "find what suspended the device and did not resume it: LVM, multipath, dmsetup",
+        Next::Suspender,
     ))
 }
 
@@ -412,7 +409,7 @@ fn backlog(facts: &Facts<'_>) -> Option<Finding> {
                 "vmap_lazy_nr {} pages: purges do not keep up, and all CPUs pay for their TLB flushes",
                 pages.get()
             )],
-            "pagehaul triage DUMP --section memory",
+            Next::Memory,
         )
     })
 }
@@ -449,7 +446,7 @@ fn reclaim(facts: &Facts<'_>) -> Option<Finding> {
                 bytes(low.watermarks[1].bytes(facts.system.page_size))
             ),
         ],
-        "pagehaul triage DUMP --section memory",
+        Next::Memory,
     ))
 }
 
@@ -476,7 +473,7 @@ fn memory(facts: &Facts<'_>) -> Vec<Finding> {
             70,
             format!("free memory is below the min watermark in {zones}"),
             low,
-            "pagehaul triage DUMP --section memory",
+            Next::Memory,
         ));
     }
     if facts.memory.kswapd_failures >= KSWAPD_GIVES_UP {
@@ -484,7 +481,7 @@ fn memory(facts: &Facts<'_>) -> Vec<Finding> {
             65,
             "kswapd gave up: it freed nothing in 16 runs".into(),
             vec![format!("kswapd_failures {}", facts.memory.kswapd_failures)],
-            "pagehaul triage DUMP --section memory",
+            Next::Memory,
         ));
     }
     if facts.death.oom_kills > 0 && facts.death.kind != Some(Kind::OomPanic) {
@@ -492,7 +489,7 @@ fn memory(facts: &Facts<'_>) -> Vec<Finding> {
             50,
             format!("{} {}", counted(facts.death.oom_kills as u64, "OOM kill"), since(facts)),
             vec!["\"Killed process\" in the log".into()],
-            "pagehaul dmesg DUMP --level 4",
+            Next::Log { level: Some(4) },
         ));
     }
     found
@@ -521,7 +518,7 @@ fn blocked(facts: &Facts<'_>) -> Option<Finding> {
         ),
     };
     let evidence = vec![format!("stack: {}", group.stack.innermost(FRAMES))];
-    Some(finding(60, text, evidence, "pagehaul triage DUMP --section tasks"))
+    Some(finding(60, text, evidence, Next::Tasks))
 }
 
 /// The blocked tasks with the stack of the one that the hung task watchdog found.
@@ -563,7 +560,7 @@ fn stuck_queue(net: &Net) -> Option<Finding> {
             counted(queue.packets, "packet")
         ),
         vec![format!("netdev_queue {}: __QUEUE_STATE_DRV_XOFF", queue.address)],
-        "pagehaul dmesg DUMP: messages of the driver, NETDEV WATCHDOG",
+        Next::DriverLog,
     ))
 }
 
@@ -574,7 +571,7 @@ fn full_backlog(net: &Net) -> Option<Finding> {
         58,
         format!("CPU {} drops received packets: {} wait to be processed", full.cpu, full.packets),
         vec![format!("softnet_data: {} dropped since boot; netdev_max_backlog {limit}", full.dropped)],
-        "pagehaul triage DUMP --section net",
+        Next::Network,
     ))
 }
 
@@ -618,7 +615,7 @@ fn spinning_cpu(facts: &Facts<'_>) -> Option<Finding> {
         kind => matches!(kind, None | Some(Kind::Nmi | Kind::Requested)),
     };
     let weight = if is_symptom { 101 } else { 83 };
-    Some(finding(weight, text, evidence, "pagehaul triage DUMP --section cpus"))
+    Some(finding(weight, text, evidence, Next::Cpus))
 }
 
 /// Which part of the log events are from.
@@ -640,7 +637,7 @@ fn silent_cpus(facts: &Facts<'_>) -> Option<Finding> {
             55,
             format!("{} did not answer the NMI that stops CPUs at a crash", silent.join(", ")),
             vec!["no registers in crash_notes".into()],
-            "pagehaul triage DUMP --section cpus",
+            Next::Cpus,
         )
     })
 }
@@ -655,7 +652,7 @@ fn earlier(facts: &Facts<'_>) -> Option<Finding> {
         40,
         format!("the log has {count}{}", if facts.running { "" } else { " from before the crash" }),
         vec![format!("[{:.6}] {}", first.seconds, first.text)],
-        "pagehaul dmesg DUMP --level 4",
+        Next::Log { level: Some(4) },
     ))
 }
 

@@ -5,9 +5,7 @@ use std::path::Path;
 use pagehaul_encryption::Recipients;
 use pagehaul_process::{CoreReport, Options, Pid, Target, core};
 use pagehaul_run::{Outcome, Progress};
-use pagehaul_upload::Uploading;
-
-use crate::encrypted_file;
+use pagehaul_upload::{Uploading, encrypted};
 
 /// Writes an encrypted core. An incomplete one lacks the last chunk of the age format, so that decrypting it fails at its end.
 pub(crate) fn write(
@@ -19,10 +17,10 @@ pub(crate) fn write(
     progress: &Progress,
 ) -> anyhow::Result<CoreReport> {
     if output == Path::new("-") {
-        let (file, name) = encrypted_file::stdout()?;
+        let (file, name) = encrypted::stdout()?;
         return send(pid, name, options, Uploading::encrypt(file, name, recipients)?, progress);
     }
-    let mut file = encrypted_file::new_file(output, overwrite, &[])?;
+    let mut file = encrypted::new_file(output, overwrite, &[])?;
     let encrypting = Uploading::encrypt(file.file().clone(), output, recipients);
     let sent = encrypting
         .map_err(anyhow::Error::from)

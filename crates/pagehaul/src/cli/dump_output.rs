@@ -9,20 +9,20 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use pagehaul_capture::{
     CaptureError, Codecs, Compression, Format, KnownPages, Limits, Options, Target, capture_with, estimate,
-    kept_bytes,
+    kept_bytes, threads_that_fit,
 };
 use pagehaul_encryption::Recipients;
 use pagehaul_kernel::DumpLevel;
 use pagehaul_present::number;
-use pagehaul_run::{Patience, Progress, Retry};
+use pagehaul_render::capture as summary;
+use pagehaul_run::{Patience, Progress, Retry, memory};
+use pagehaul_upload::encrypted::{self, Written};
 use pagehaul_upload::{Means, UploadError, Uploading, is_remote};
 use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Overwrite, Reporting, Threads};
-use crate::encrypted_file::{self, Written};
-use crate::memory_use::{self, threads_that_fit};
 use crate::printed::print;
-use crate::{exit, run, signals, standard_output, summary, usage};
+use crate::{exit, run, signals, standard_output, usage};
 
 /// How a dump is written.
 #[derive(Debug, Args)]
@@ -156,7 +156,8 @@ impl DumpOutput {
         }
         let options = self.options(&selection, format)?;
         let is_stdout = output == Path::new("-");
-        let write = |target, encrypting: Uploading| {
+        let write = |name: &Path, encrypting: Uploading| {
+            let target = pipe(name, &encrypting);
             self.write_to(source, Some(target), &options, selection, is_stdout, |is_whole| {
                 encrypting.finish(is_whole)?;
                 Ok(())
@@ -164,19 +165,21 @@ impl DumpOutput {
         };
         if is_stdout {
             self.check_stdout(outputs)?;
-            let (file, name) = encrypted_file::stdout()?;
-            return encrypted_file::through(file, name, recipients, write);
+            let (file, name) = encrypted::stdout()?;
+            return write(name, Uploading::encrypt(file, name, recipients)?);
         }
         let sources = source.memory().files();
-        match encrypted_file::create(output, self.overwrite.force, &sources, recipients, write)? {
+        let write = |encrypting| write(output, encrypting);
+        match encrypted::create(output, self.overwrite.force, &sources, recipients, write)? {
             Written::Named(status) => {
                 tell_plain_reports(output);
                 Ok(status)
             }
-            Written::Part { file, why } => {
+            Written::Part { file, why } if why.is::<UploadError>() => {
                 tell!("pagehaul: {why}; {} is an incomplete dump of what was written before", file.display());
                 Ok(ExitCode::from(exit::INCOMPLETE))
             }
+            Written::Part { why, .. } => Err(why),
         }
     }
 
@@ -230,8 +233,7 @@ impl DumpOutput {
             tell!("pagehaul: {warning}");
         }
         options.threads = threads_that_fit(self.threads.count(), uploading.memory());
-        let target =
-            Target::Pipe { name: url.to_owned(), pipe: uploading.pipe(), buffered: uploading.memory() };
+        let target = pipe(url, &uploading);
         self.write_to(source, Some(target), &options, selection, false, |is_whole| {
             let uploaded = uploading.finish(is_whole)?;
             if uploaded.resumed > 0 && !self.reporting.is_quiet() {
@@ -366,9 +368,14 @@ pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
     identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
+/// The pipe of what goes elsewhere, as the target of a capture.
+fn pipe(name: &Path, uploading: &Uploading) -> Target {
+    Target::Pipe { name: name.to_owned(), pipe: uploading.pipe(), buffered: uploading.memory() }
+}
+
 /// What an upload may use: a quarter of the memory, since the rest is the capture's and the kernel's.
 pub(crate) fn means(recipients: Option<Recipients>) -> Means {
-    Means { memory: memory_use::available() / 4, stop: signals::stop(), recipients }
+    Means { memory: memory::available().unwrap_or(u64::MAX) / 4, stop: signals::stop(), recipients }
 }
 
 /// The most bytes that a dump with `kept` bytes of the memory of `source` can have: they do not compress, and have descriptors.

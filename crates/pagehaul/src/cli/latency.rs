@@ -196,7 +196,7 @@ fn print(
         printed::json_line(&value)
     } else {
         let time = time.map_or_else(String::new, |time| time + "\n");
-        printed::text(&(time + &report.text(arguments.function)))
+        printed::text(&(time + &pagehaul_render::latency::text(report, arguments.function)))
     }
 }
 

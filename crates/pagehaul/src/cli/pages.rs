@@ -1,6 +1,6 @@
 //! `pagehaul pages`.
 
-pub(crate) mod owners;
+mod owners;
 mod page;
 
 use std::path::{Path, PathBuf};
@@ -8,9 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use pagehaul_census::{Heading, count, html};
+use pagehaul_census::{Heading, count};
 use pagehaul_kernel::Kernel;
 use pagehaul_owners::{Effort, References};
+use pagehaul_render::{census as draw, owners as draw_owners};
 use pagehaul_vmcore::Source;
 
 use crate::cli::completeness;
@@ -94,7 +95,7 @@ fn show(arguments: &PagesArguments, source: &Source, redaction: Option<&Redactio
     if arguments.owners {
         let references = if arguments.references { References::Always } else { References::Above(1) };
         let balance = owners::find(source, &kernel, Effort { threads, references }, redaction)?;
-        return arguments.json.print(&balance, owners::text);
+        return arguments.json.print(&balance, draw_owners::text);
     }
     let name = source.path().file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.unwrap_or_else(place);
@@ -110,12 +111,11 @@ fn show(arguments: &PagesArguments, source: &Source, redaction: Option<&Redactio
     if let Some(hidden) = hidden {
         census.warnings.iter_mut().for_each(|why| *why = why.replace(&place(), &hidden));
     }
-    if arguments.html.write(|| html(&census).context("cannot build the web page"), arguments.sources())? {
+    if arguments
+        .html
+        .write(|| draw::html(&census).context("cannot build the web page"), arguments.sources())?
+    {
         return Ok(());
     }
-    if arguments.json.json {
-        printed::json_line(&census)
-    } else {
-        printed::report(&pagehaul_census::text(&census))
-    }
+    if arguments.json.json { printed::json_line(&census) } else { printed::report(&draw::text(&census)) }
 }

@@ -1,22 +1,20 @@
 //! `pagehaul triage`.
 
-mod diff;
-#[cfg(feature = "html")]
-mod html;
 mod owners;
-mod text;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use pagehaul_facts::Facts;
 use pagehaul_inspect::{
     Detail, Machine, StackTrace, Task, TaskStack, Timers, TriageReport, detail, difference, per_cpu_free,
 };
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder};
+use pagehaul_render::triage::{self as draw, Section};
 use pagehaul_vmcore::{Source, SourceKind};
 use serde::Serialize;
 
@@ -72,7 +70,7 @@ pub(crate) struct TriageArguments {
     #[arg(long)]
     live: bool,
     /// Print this section in full; may be repeated
-    #[arg(short, long, value_enum, value_name = "NAME")]
+    #[arg(short, long, value_parser = sections(), value_name = "NAME")]
     section: Vec<Section>,
     /// List all tasks
     #[arg(long)]
@@ -134,31 +132,11 @@ struct DiffArguments {
     json: Json,
 }
 
-/// Parts of the report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Section {
-    /// Kind of crash, its stack and signature
-    What,
-    /// Findings
-    Verdict,
-    /// Each CPU with its stack
-    Cpus,
-    /// Tasks by state, blocked tasks by stack
-    Tasks,
-    /// Locks: who waits for whom
-    Waits,
-    /// Zones, counters, largest processes, slab caches, vmalloc
-    Memory,
-    /// Block requests in flight
-    Io,
-    /// Network devices, their transmit queues, backlogs of received packets
-    Net,
-    /// Pending timers of each CPU
-    Timers,
-    /// Loaded modules
-    Modules,
-    /// The end of the kernel log
-    Log,
+/// The sections by name.
+fn sections() -> impl TypedValueParser<Value = Section> {
+    let named = |section: Section| PossibleValue::new(section.name()).help(section.about());
+    let of = |name: String| Section::ALL.into_iter().find(|section| section.name() == name);
+    PossibleValuesParser::new(Section::ALL.map(named)).try_map(move |name| of(name).ok_or("no section"))
 }
 
 #[cfg(feature = "html")]
@@ -317,10 +295,10 @@ fn show(
     explained: Explained,
     name: &str,
 ) -> anyhow::Result<()> {
-    let Explained { report, owners } = explained;
+    let Explained { mut report, owners } = explained;
     #[cfg(feature = "html")]
     if let Some(path) = &arguments.html {
-        let page = html::report(&report, &report.timers(machine), name);
+        let page = draw::page(&report, &report.timers(machine), name);
         files::write(path, &page, arguments.sources(), arguments.force)?;
         return say!("{}: written", path.display());
     }
@@ -328,11 +306,12 @@ fn show(
         let task = report.tasks.by_pid(pid).with_context(|| format!("{name}: no task has the PID {pid}"))?;
         let detail = detail(machine, &report.cpus, task);
         let one = OneTask { task, detail, stack: report.stack(machine, task) };
-        return arguments.json.print(&one, |one| {
-            printable(&text::one_task(&report, one.task, &one.detail, one.stack.as_ref()))
-        });
+        return arguments
+            .json
+            .print(&one, |one| draw::one_task(&report, one.task, &one.detail, one.stack.as_ref()));
     }
     if arguments.json.json {
+        draw::name_commands(&mut report);
         let stacks = arguments.stacks.then(|| report.stacks(machine));
         let tasks = arguments.tasks.then_some(report.tasks.all.as_slice());
         let timers = arguments.section.contains(&Section::Timers).then(|| report.timers(machine));
@@ -340,18 +319,18 @@ fn show(
     }
     let text = if arguments.tasks || arguments.stacks {
         let stacks = if arguments.stacks { report.stacks(machine) } else { Vec::new() };
-        text::tasks(&report, &stacks)
+        draw::tasks(&report, &stacks)
     } else if arguments.section.is_empty() {
-        text::summary(&report, name)
+        draw::summary(&report, name)
     } else {
         let timers = arguments.section.contains(&Section::Timers).then(|| report.timers(machine));
-        let mut text = text::sections(&report, &timers.unwrap_or_default(), &arguments.section);
+        let mut text = draw::sections(&report, &timers.unwrap_or_default(), &arguments.section);
         if let Some(owners) = owners.filter(|_| arguments.section.contains(&Section::Memory)) {
-            text += &format!("\n{}", owners::text(&owners));
+            text += &format!("\n{}", draw::printable(&owners::text(&owners)));
         }
         text
     };
-    printed::report(&printable(&text))
+    printed::report(&text)
 }
 
 /// Shows what the end of the log tells.
@@ -393,7 +372,7 @@ fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {
     let ((before, of_before), (after, of_after)) = (report(&arguments.before)?, report(&arguments.after)?);
     let difference = difference(&before, &after);
     let names = [&arguments.before, &arguments.after].map(|dump| dump.display().to_string());
-    let text = |difference: &_| printable(&diff::text(difference, names.each_ref().map(String::as_str)));
+    let text = |difference: &_| draw::difference(difference, names.each_ref().map(String::as_str));
     arguments.json.print(&difference, text)?;
     Ok(if of_before == ExitCode::SUCCESS { of_after } else { of_before })
 }
@@ -409,7 +388,7 @@ fn for_capture(dumps: &[PathBuf], layout: &ImageLayout) -> anyhow::Result<CrashR
     let log = KernelLog::read(&recorder);
     let report = TriageReport::new(&machine, log.as_ref());
     report.stacks(&machine);
-    let text = printable(&text::summary(&report, &source.path().display().to_string()));
+    let text = draw::summary(&report, &source.path().display().to_string());
     let runs = recorder.runs(kernel.page_size()).into_iter();
     Ok(CrashReport { text, pages: runs.map(|run| run.start.number()..run.end.number()).collect() })
 }
@@ -429,9 +408,4 @@ fn print_outcome<T: Serialize>(made: anyhow::Result<T>) -> anyhow::Result<ExitCo
         &made.map_or_else(|error| Outcome::Error(pagehaul_present::sentence(error.chain())), Outcome::Report),
     )?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// What programs of the crashed machine named themselves must not steer the terminal of the reader.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }

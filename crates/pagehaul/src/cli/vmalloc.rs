@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use pagehaul_render::vmalloc as draw;
 use pagehaul_trace::live::Tracefs;
 use pagehaul_trace::{Input, TraceFile};
-use pagehaul_vmalloc::{
-    Interval, Monitor, Usage, interval_header, interval_row, purge_report, read_trace, record, summary,
-};
+use pagehaul_vmalloc::{Interval, Monitor, Usage, purge_report, read_trace, record};
 
 use super::tracing::{POLL, TracingArguments, TracingRun};
 use crate::files::Recording;
@@ -59,7 +58,7 @@ pub(crate) fn run(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
     if tracing.json.json {
         printed::json_line(&usage)?;
     } else {
-        printed::text(&usage.text())?;
+        printed::text(&draw::usage(&usage))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -85,7 +84,7 @@ fn monitor(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
     monitor.poll(Duration::ZERO)?;
     show(monitor.take()?)?;
     if !tracing.json.json {
-        printed::text(&summary(&all, purge))?;
+        printed::text(&draw::summary(&all, purge))?;
         if purge.is_none() {
             printed::line("\npurge latency is unknown: this kernel has no function probes")?;
         }
@@ -105,7 +104,7 @@ fn show_trace(tracing: &TracingArguments, path: &Path) -> anyhow::Result<()> {
         print(tracing, interval, at == 0, None)?;
     }
     if !tracing.json.json {
-        printed::text(&summary(&intervals, None))?;
+        printed::text(&draw::summary(&intervals, None))?;
     }
     Ok(())
 }
@@ -118,9 +117,9 @@ fn print(
 ) -> anyhow::Result<()> {
     if !tracing.json.json {
         if first {
-            printed::line(interval_header())?;
+            printed::line(draw::interval_header())?;
         }
-        return printed::line(interval_row(interval));
+        return printed::line(draw::interval_row(interval));
     }
     let mut value = serde_json::to_value(interval)?;
     if let Some(object) = value.as_object_mut() {

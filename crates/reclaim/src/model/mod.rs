@@ -16,7 +16,7 @@ pub use stats::{
 };
 pub use timeline::{TimeSlice, Timeline};
 
-use crate::DurationHistogram;
+use crate::histogram::DurationHistogram;
 
 /// All that is known at the end of a trace, or of a part of it. Times are nanoseconds of the trace's clock.
 #[derive(Debug, Clone, Default)]

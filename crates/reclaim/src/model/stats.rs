@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
-use crate::DurationHistogram;
 use crate::decode::ThrottleReason;
+use crate::histogram::DurationHistogram;
 
 /// Adds to a sum, which saturates: damaged traces hold any times.
 pub(crate) fn accumulate(sum: &mut u64, by: u64) {

@@ -5,10 +5,10 @@ use pagehaul_trace::{Event, EventSource, MachineInfo, Origin, Run, TraceError, T
 use super::context::{Context, Sample, ms};
 use super::document::{CommandResult, LostReport, ReclaimReport, SourceInfo, Stalls, TimelineReport};
 use super::{check, rows, tables};
-use crate::Tracker;
 use crate::counters::{Pressure, VmstatDelta, machine_cpu};
 use crate::decode::{Decoder, ReclaimEvent};
 use crate::model::{AllIntervals, Model, Reclaimer};
+use crate::tracker::Tracker;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]

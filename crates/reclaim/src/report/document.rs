@@ -6,8 +6,8 @@ use serde::Serialize;
 use super::check::Check;
 use super::section::{Row, Section};
 use super::table::Table;
-use crate::Bucket;
 use crate::counters::Pressure;
+use crate::histogram::Bucket;
 use crate::model::Reclaimer;
 
 /// A report of one recording, or of several of the same thing.

@@ -2,7 +2,7 @@
 
 use super::context::{Context, Sample, ms};
 use super::section::{Better, Row, Section, Unit};
-use crate::DurationHistogram;
+use crate::histogram::DurationHistogram;
 use crate::model::{Pages, Reclaimer, ReclaimerStats};
 
 pub(super) fn sections(context: &Context, samples: &[Sample]) -> Vec<Section> {

@@ -7,8 +7,8 @@ use pagehaul_trace::TraceInfo;
 
 use super::context::{Context, ms};
 use super::table::{Datum, Table, cells};
-use crate::DurationHistogram;
 use crate::counters::zone_names;
+use crate::histogram::DurationHistogram;
 use crate::model::{Intervals, Model, Pages, Reclaimer, ReclaimerStats, accumulate};
 
 pub(super) fn all(model: &Model, context: &Context, info: &TraceInfo) -> Vec<Table> {

@@ -1,4 +1,4 @@
-use crate::Abi;
+use crate::abi::Abi;
 use crate::error::TraceError;
 use crate::input::Input;
 

@@ -7,8 +7,7 @@ use crate::binary::BinaryTrace;
 use crate::error::TraceError;
 use crate::info::Origin;
 use crate::input::Input;
-use crate::merge::Merge;
-use crate::merge::TimeScale;
+use crate::merge::{Merge, TimeScale};
 use crate::ring::MAX_SUB_BUFFER;
 
 /// Opens a `trace.dat`.

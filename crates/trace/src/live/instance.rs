@@ -170,7 +170,7 @@ impl Instance {
     /// # Errors
     /// [`TraceError`] if `header_page` cannot be read or parsed.
     pub(super) fn layout(&self) -> Result<SubBufferLayout, TraceError> {
-        SubBufferLayout::parse(&self.header_page()?, crate::Abi::host().big_endian)
+        SubBufferLayout::parse(&self.header_page()?, crate::abi::Abi::host().big_endian)
     }
 
     /// Returns the text of `events/header_page`: the instance's, if it has one, because sub-buffer sizes can

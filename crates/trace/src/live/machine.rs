@@ -68,7 +68,7 @@ pub(super) fn machine_info(instance: &Instance, command: &[String]) -> Result<Ma
         hostname: text(uname.nodename()),
         machine: text(uname.machine()),
         clock: selected_clock(&clock).map(str::to_owned),
-        big_endian: crate::Abi::host().big_endian,
+        big_endian: crate::abi::Abi::host().big_endian,
         page_size: u32::try_from(rustix::param::page_size()).ok(),
         cpus: Some(instance.cpus()?.len() as u32),
         command: command.to_vec(),

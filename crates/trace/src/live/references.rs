@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::machine;
-use crate::Abi;
+use crate::abi::Abi;
 use crate::format::{FieldKind, Formats, Slot};
 use crate::ring::{SubBufferCursor, SubBufferLayout};
 

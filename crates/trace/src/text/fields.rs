@@ -1,7 +1,6 @@
 //! Parses the fields of an event, as its print format prints them.
 
-use crate::event::Span;
-use crate::event::{Value, number};
+use crate::event::{Span, Value, number};
 
 /// Byte ranges of a name and a value.
 pub(super) type Pair = (Span, Span);

@@ -7,8 +7,7 @@ use super::batch::{Batch, Line};
 use super::fields::{self, Pair};
 use super::header::{self, LineHeader};
 use super::line_format::LineFormat;
-use crate::event::Span;
-use crate::event::{Value, number};
+use crate::event::{Span, Value, number};
 
 /// Parses lines and remembers their formats. Lines with a known format take a fast path with the same result.
 /// The contents of a batch depend on its text only.

@@ -1,9 +1,10 @@
 //! Struct pages of arbitrary bytes: their census, as text and as a web page.
 
 use crate::Simulation;
-use pagehaul_census::{Heading, count, html, text};
+use pagehaul_census::{Heading, count};
 use pagehaul_kernel::Kernel;
 use pagehaul_physmem::PhysMemory;
+use pagehaul_render::census::{html, text};
 use pagehaul_synth::Era;
 
 /// Runs the target.

@@ -1,6 +1,7 @@
 //! Two recorded traces of any format: the comparison of their reports.
 
-use pagehaul_reclaim::{Comparison, analyse, render};
+use pagehaul_reclaim::{Comparison, analyse};
+use pagehaul_render::reclaim as render;
 use pagehaul_trace::{Input, TraceFile};
 
 /// Runs the target.

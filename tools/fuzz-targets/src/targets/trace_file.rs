@@ -1,6 +1,7 @@
 //! A recorded trace of any format: every field of every event, and the report.
 
-use pagehaul_reclaim::{Comparison, analyse, render};
+use pagehaul_reclaim::{Comparison, analyse};
+use pagehaul_render::reclaim as render;
 use pagehaul_trace::{EventSource, Input, TraceFile};
 
 /// Runs the target.

@@ -1,5 +1,6 @@
 //! /proc/vmallocinfo, and the snapshot made of it.
 
+use pagehaul_render::vmalloc::usage as draw;
 use pagehaul_vmalloc::{Areas, Usage};
 
 /// Runs the target.
@@ -11,5 +12,5 @@ pub fn run(data: &[u8]) {
     let usage = Usage::new(&areas, meminfo, 4096);
     let sum: u64 = usage.kinds.values().map(|sum| sum.areas).sum();
     assert_eq!(sum, areas.list.len() as u64);
-    let _ = usage.text();
+    draw(&usage);
 }

@@ -3,6 +3,7 @@
 mod apply;
 mod check;
 mod plan;
+mod recipients;
 mod report;
 mod test;
 
@@ -10,8 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use pagehaul_kdump_setup::{Facts, Root};
-
-use crate::makedumpfile;
+use pagehaul_makedumpfile as makedumpfile;
 
 /// Plan, check, apply and prove how this machine is set up for kdump
 #[derive(Debug, Args)]
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &KdumpArguments) -> anyhow::Result<ExitCode> {
 fn facts(root: &Root) -> Facts {
     let mut facts = Facts::read(root);
     if let Some(config) = &facts.config {
-        facts.recipients = makedumpfile::recipients(root);
+        facts.recipients = recipients::of_machine(root);
         facts.refused = makedumpfile::refusal(&config.command_line());
         facts.level = makedumpfile::written_by(&config.collector).map(|(level, _)| level.bits());
     }

@@ -11,12 +11,12 @@ use pagehaul_kdump_plan::{Goal, Machine, Origin, Plan, measured_rates};
 use pagehaul_kdump_setup::plan::Changes;
 use pagehaul_kdump_setup::{Config, Facts, Release, Root, Stack};
 use pagehaul_kernel::DumpLevel;
+use pagehaul_makedumpfile as makedumpfile;
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, bytes_per_second, count, parse_bytes};
 use pagehaul_present::time::seconds;
 
 use crate::cli::options::{CaptureCpus, Json, RootDirectory};
-use crate::makedumpfile;
 
 /// Plan the kdump set-up of this machine or of one that is described
 ///

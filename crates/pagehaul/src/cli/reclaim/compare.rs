@@ -2,7 +2,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use pagehaul_reclaim::{Comparison, render};
+use pagehaul_reclaim::Comparison;
+use pagehaul_render::reclaim as draw;
 
 use super::args::CompareArguments;
 use super::load::Column;
@@ -14,9 +15,9 @@ pub(super) fn run(arguments: &CompareArguments) -> Result<ExitCode> {
     let files: Vec<&Path> = columns.iter().flat_map(|column| &column.files).map(|(path, _)| *path).collect();
     let reports = columns.into_iter().map(Column::report).collect::<Result<Vec<_>>>()?;
     let comparison = Comparison::new(&reports);
-    if arguments.html.write(|| Ok(render::comparison_page(&comparison, &reports)), files)? {
+    if arguments.html.write(|| Ok(draw::comparison_page(&comparison, &reports)), files)? {
         return Ok(ExitCode::SUCCESS);
     }
-    arguments.json.print(&comparison, render::comparison)?;
+    arguments.json.print(&comparison, draw::comparison)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use pagehaul_reclaim::render;
+use pagehaul_render::reclaim as draw;
 use pagehaul_trace::Input;
 
 use super::args::ReportArguments;
@@ -20,7 +20,7 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
         load::report(path, input, &label)
     };
     let reports = arguments.files.iter().zip(inputs).map(report).collect::<Result<Vec<_>>>()?;
-    if arguments.html.write(|| Ok(render::report_page(&reports)), sources())? {
+    if arguments.html.write(|| Ok(draw::report_page(&reports)), sources())? {
         // Nothing else is printed.
     } else if arguments.json.json {
         match &reports[..] {
@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
             if at > 0 {
                 say!("\n{}\n", "=".repeat(100))?;
             }
-            printed::report(&render::report(report))?;
+            printed::report(&draw::report(report))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -7,9 +7,9 @@ mod balance {
     pub(crate) use pagehaul_owners::are_evidence;
     use pagehaul_owners::{Effort, References, balance, blame, use_rows};
     use pagehaul_physmem::PhysMemory;
+    pub(crate) use pagehaul_render::owners::text;
 
     use crate::cli::options::Threads;
-    pub(crate) use crate::cli::pages::owners::text;
     use crate::cli::redact::{Names, Redaction};
 
     pub(crate) type Owners = pagehaul_owners::Balance;

@@ -1,9 +1,0 @@
-//! Reports and comparisons as text and as web pages.
-
-mod figures;
-mod html;
-mod tables;
-mod text;
-
-pub use html::{comparison_page, report_page};
-pub use text::{comparison, report};

@@ -1,0 +1,213 @@
+//! Who owns the memory.
+
+use std::fmt::Write as _;
+
+use pagehaul_machine::{PageCount, PageSize};
+use pagehaul_owners::{Balance, Owner};
+use pagehaul_present::Table;
+use pagehaul_present::number::{bytes, count, percent};
+
+/// Owners of each row that are printed.
+const FEW: usize = 5;
+/// Cgroups that are printed.
+const MAX_CGROUPS: usize = 15;
+/// Characters of an owner's name and notes.
+const LONGEST: usize = 90;
+
+/// Formats the balance.
+pub fn text(balance: &Balance) -> String {
+    let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
+    let mut table = Table::new(["owner", "pages", "size", "share"]);
+    // The managed memory is not known of kernels without data symbols.
+    let (all, sum) = match balance.managed {
+        PageCount::ZERO => (balance.sum(), "all pages"),
+        managed => (managed, "managed"),
+    };
+    let figures = |pages: PageCount| [count(pages.get()), size(pages), percent(pages.get(), all.get())];
+    for row in &balance.rows {
+        table.row([row.kind.name().to_owned()].into_iter().chain(figures(row.pages)));
+        for owner in row.owners.iter().take(FEW) {
+            table.row(
+                [format!("  {}", describe(owner, balance.page_size))].into_iter().chain(figures(owner.pages)),
+            );
+        }
+        let rest = row.owner_count.saturating_sub(FEW);
+        if rest > 0 {
+            let shown: PageCount = row.owners.iter().take(FEW).map(|owner| owner.pages).sum();
+            let name = format!("  {} more", count(rest as u64));
+            table.row(
+                [name]
+                    .into_iter()
+                    .chain(figures(PageCount::new(row.pages.get().saturating_sub(shown.get())))),
+            );
+        }
+    }
+    table.row([sum.to_owned()].into_iter().chain(figures(balance.sum())));
+    for outside in &balance.outside {
+        let name = format!("outside: {}", outside.name);
+        table.row([name, count(outside.pages.get()), size(outside.pages), String::new()]);
+    }
+    let mut out = table.to_string();
+    cgroups(balance, &mut out);
+    fragmentation(balance, &mut out);
+    // Writing to a string cannot fail.
+    let broken: Vec<_> = balance.broken().collect();
+    let holds = balance.identities.len() - broken.len();
+    let _ = writeln!(out, "\n{}", checks(holds, balance.identities.len()));
+    for identity in broken {
+        let _ = writeln!(
+            out,
+            "  {}: {} pages, {} {}: {:+}",
+            identity.what,
+            identity.pages,
+            identity.counter,
+            identity.counted,
+            identity.difference()
+        );
+    }
+    for missing in &balance.missing {
+        let _ = writeln!(out, "note: {missing}");
+    }
+    out
+}
+
+/// How many of all checks hold.
+fn checks(holds: usize, all: usize) -> String {
+    match all {
+        // Without data symbols.
+        0 => "nothing was checked against the kernel's counters: none can be read".into(),
+        _ => format!("{holds} of {all} checks against the kernel's counters hold"),
+    }
+}
+
+/// Formats the largest memory cgroups.
+fn cgroups(balance: &Balance, out: &mut String) {
+    let cgroups = &balance.cgroups;
+    if cgroups.largest.is_empty() {
+        return;
+    }
+    let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
+    let limit = |pages: Option<PageCount>| pages.map_or_else(|| "none".to_owned(), size);
+    let mut table =
+        Table::new(["memory cgroup", "usage", "peak", "high", "max", "swap", "processes", "events"]);
+    for cgroup in cgroups.largest.iter().take(MAX_CGROUPS) {
+        let events: Vec<String> =
+            cgroup.events.iter().map(|(name, times)| format!("{name} {}", count(*times))).collect();
+        let removed = if cgroup.removed { " (removed)" } else { "" };
+        table.row([
+            printable(&format!("{}{removed}", cgroup.path)),
+            size(cgroup.usage),
+            size(cgroup.peak),
+            limit(cgroup.high),
+            limit(cgroup.max),
+            cgroup.swap.map_or_else(String::new, size),
+            count(cgroup.processes as u64),
+            events.join(", "),
+        ]);
+    }
+    // Writing to a string cannot fail.
+    let _ = write!(out, "\n{table}");
+    let rest = cgroups.count.saturating_sub(cgroups.largest.len().min(MAX_CGROUPS));
+    if rest > 0 {
+        let _ = writeln!(out, "  {} more", count(rest as u64));
+    }
+    if cgroups.removed > 0 {
+        let pages = size(cgroups.removed_pages);
+        let _ = writeln!(out, "  {} removed cgroups hold {pages}", count(cgroups.removed as u64));
+    }
+}
+
+/// Formats free blocks by order and type, and who spoils blocks.
+fn fragmentation(balance: &Balance, out: &mut String) {
+    let Some(found) = &balance.fragmentation else { return };
+    let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
+    let orders = found.types.iter().map(|of| of.free.len()).max().unwrap_or(0);
+    let header = [format!("blocks of {}", size(found.block_pages)), "blocks".into(), "free, order 0".into()];
+    let mut table = Table::new(header.into_iter().chain((1..orders).map(|order| order.to_string())));
+    for of in &found.types {
+        let free =
+            (0..orders.max(1)).map(|order| of.free.get(order).map_or_else(String::new, |it| count(*it)));
+        table.row([of.name.clone(), count(of.blocks)].into_iter().chain(free));
+    }
+    // Writing to a string cannot fail.
+    let _ = write!(out, "\n{table}");
+    let movable = found.types.iter().find(|of| of.name == "movable").map_or(0, |of| of.blocks);
+    let _ = writeln!(
+        out,
+        "{} of {} movable blocks have pages that cannot move",
+        count(found.spoilt),
+        count(movable)
+    );
+    for spoiler in found.spoilt_by.iter().take(FEW) {
+        let name = match &spoiler.name {
+            Some(name) => printable(&format!("{}, {name}", spoiler.kind.name())),
+            None => spoiler.kind.name().to_owned(),
+        };
+        let _ = writeln!(
+            out,
+            "  {name}: {} blocks, {} pages in them",
+            count(spoiler.blocks),
+            count(spoiler.pages.get())
+        );
+    }
+    for zone in &found.deferred {
+        let _ = writeln!(
+            out,
+            "compaction is deferred: node {} {}, order {} and above, {} of {} attempts skipped",
+            zone.node, zone.zone, zone.order, zone.skipped, zone.skips
+        );
+    }
+}
+
+/// Returns an owner's name with what else is known.
+fn describe(owner: &Owner, page_size: PageSize) -> String {
+    let mut notes = owner.notes.clone();
+    if let Some(file) = &owner.file {
+        let pages = |pages: PageCount| bytes(pages.bytes(page_size));
+        let device = if file.device == file.filesystem { String::new() } else { format!(" {}", file.device) };
+        notes.insert(0, format!("{}{device}", file.filesystem));
+        if file.dirty > PageCount::ZERO {
+            notes.push(format!("{} dirty", pages(file.dirty)));
+        }
+        if file.writeback > PageCount::ZERO {
+            notes.push(format!("{} under writeback", pages(file.writeback)));
+        }
+        if file.swapped > PageCount::ZERO {
+            notes.push(format!("{} in swap", pages(file.swapped)));
+        }
+        if file.deleted {
+            notes.push("deleted".into());
+        }
+        if let [first, ..] = file.held_by.as_slice() {
+            notes.push(match file.holders {
+                1 => format!("held by {first}"),
+                more => format!("held by {first} and {} more", count((more as u64).saturating_sub(1))),
+            });
+        }
+    }
+    let text = match notes.is_empty() {
+        true => owner.name.clone(),
+        false => format!("{} ({})", owner.name, notes.join(", ")),
+    };
+    printable(&text)
+}
+
+/// Names are whatever programs called their files.
+fn printable(text: &str) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    match text.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_check_is_not_one_that_holds() {
+        assert_eq!(checks(0, 0), "nothing was checked against the kernel's counters: none can be read");
+        assert_eq!(checks(0, 2), "0 of 2 checks against the kernel's counters hold");
+    }
+}

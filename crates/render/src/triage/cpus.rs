@@ -1,0 +1,59 @@
+//! CPUs.
+
+use std::fmt::Write as _;
+
+use pagehaul_facts::Kind;
+use pagehaul_inspect::{Part, Report, Task, chain};
+use pagehaul_present::time::seconds;
+
+use super::lines::INNERMOST;
+use super::stack::stack_lines;
+
+pub(super) fn cpus(report: &Report, out: &mut String, full: bool) {
+    if report.gaps.lacks(Part::Cpus) {
+        put!(out, "\nCPUs: not known");
+        return;
+    }
+    put!(out, "\nCPUs");
+    for cpu in &report.cpus {
+        let task = cpu.task.as_ref().map_or_else(|| "unknown".into(), Task::label);
+        let mut facts = Vec::new();
+        if cpu.crashed {
+            facts.push("crashed".to_owned());
+        }
+        if !cpu.saved_registers {
+            facts.push(without_registers(report).to_owned());
+        }
+        if cpu.user_mode {
+            facts.push("user mode".into());
+        }
+        if cpu.interrupts_on == Some(false) && !cpu.user_mode {
+            facts.push("interrupts off".into());
+        }
+        let without_tick = cpu.seconds_without_tick.filter(|seconds| *seconds >= 1.0 && !cpu.crashed);
+        facts.extend(without_tick.map(|passed| format!("no tick for {}", seconds(passed))));
+        facts.extend(cpu.runnable.map(|runnable| format!("{runnable} runnable")));
+        let place = match &cpu.stack {
+            Some(_) if cpu.idle => "idle".into(),
+            // The cause says more than the functions that report it.
+            Some(_) if cpu.crashed && report.death.kind != Some(Kind::HungTask) && !full => {
+                chain(&report.cause, INNERMOST)
+            }
+            Some(stack) if !full => stack.innermost(INNERMOST),
+            _ => String::new(),
+        };
+        put!(out, "  {:<4} {task:<22} {:<28} {place}", cpu.number, facts.join(", "));
+        if let Some(stack) = cpu.stack.as_ref().filter(|_| full) {
+            stack_lines(stack, out);
+        }
+    }
+}
+
+/// Why a CPU has no registers.
+fn without_registers(report: &Report) -> &'static str {
+    match (report.running, report.cpus.iter().any(|cpu| cpu.saved_registers)) {
+        (true, _) => "running",
+        (false, true) => "no registers: it did not answer",
+        (false, false) => "no registers in the dump",
+    }
+}

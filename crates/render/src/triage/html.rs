@@ -1,0 +1,116 @@
+//! The report as a web page.
+
+use maud::{Markup, html};
+use pagehaul_inspect::{Timers, TriageReport};
+use pagehaul_machine::PageCount;
+use pagehaul_present::Tone;
+use pagehaul_present::html::{facts, page as build, section, tiles};
+use pagehaul_present::number::{bytes, count, counted};
+use pagehaul_present::time::{seconds, utc};
+
+use super::next::command;
+use super::tasks::task_count;
+use super::verdict::nothing_found;
+use super::{Section, printable, text};
+
+const STYLE: &str = "pre { overflow-x: auto; margin: 0; font: 12.5px/1.45 ui-monospace, Menlo, \"DejaVu Sans Mono\", monospace; } \
+                     ol { margin: 0; padding-left: 22px; } li { margin: 0 0 10px; } li b { font-size: 15px; }";
+
+/// The sections below the verdict, with their titles. Their texts begin with a heading or a table.
+const SECTIONS: [(Section, &str); 10] = [
+    (Section::What, "What happened"),
+    (Section::Cpus, "CPUs"),
+    (Section::Tasks, "Tasks"),
+    (Section::Waits, "Who waits for whom"),
+    (Section::Memory, "Memory"),
+    (Section::Io, "Block requests"),
+    (Section::Net, "Network"),
+    (Section::Timers, "Timers"),
+    (Section::Modules, "Modules"),
+    (Section::Log, "The log's last words"),
+];
+
+/// Builds the web page of the dump `name`.
+pub fn page(report: &TriageReport, timers: &Timers, name: &str) -> String {
+    let system = &report.system;
+    let mut about = vec![name.to_owned(), format!("kernel {}", system.release)];
+    about.extend((system.cpus > 0).then(|| counted(system.cpus as u64, "CPU")));
+    about.extend(system.hostname.iter().filter(|host| *host != "(none)").map(|host| format!("host {host}")));
+    about.extend(system.crash_time.map(|time| format!("crashed {}", utc(time))));
+    about.extend(system.taints.iter().map(|taint| format!("taint {}: {}", taint.letter, taint.meaning)));
+    let (managed, free) = report.memory.total();
+    let size = |pages: PageCount| bytes(pages.bytes(system.page_size));
+    let in_state = |letter| {
+        let found = report.states.iter().find(|(state, _)| *state == letter);
+        found.map_or(0, |(_, tasks)| *tasks as u64)
+    };
+    let bad_if = |bad: bool| if bad { Tone::Bad } else { Tone::Plain };
+    let blocked = in_state('D');
+    let mut figures = match report.running {
+        true => vec![(Tone::Plain, "running".to_owned(), "machine".into())],
+        false => {
+            vec![(
+                bad_if(report.death.kind.is_some()),
+                report.death.describe().to_owned(),
+                "kind of crash".into(),
+            )]
+        }
+    };
+    // What is not known is left out.
+    if !report.tasks.all.is_empty() {
+        figures.extend([
+            (Tone::Plain, task_count(report), "tasks".into()),
+            (bad_if(blocked > 0), count(blocked), "blocked (D)".into()),
+            (
+                bad_if(!report.locks.cycles.is_empty()),
+                count(report.locks.cycles.len() as u64),
+                "deadlocks".into(),
+            ),
+        ]);
+    }
+    if !report.memory.zones.is_empty() {
+        figures.push((Tone::Plain, size(free), format!("free of {}", size(managed))));
+        figures.push((Tone::Plain, count(report.requests.len() as u64), "block requests in flight".into()));
+    }
+    figures.extend(system.uptime.map(|uptime| (Tone::Plain, seconds(uptime), "uptime".into())));
+    let title = match report.verdict.first() {
+        Some(finding) => &finding.text,
+        None if report.gaps.is_empty() => "Nothing suspicious found",
+        None => "Nothing suspicious found in what could be read",
+    };
+    let figures = figures.into_iter().map(|(tone, value, name)| (tone, printable(&value), name));
+    let body = html! {
+        h1 { (printable(title)) }
+        (facts(about.iter().map(|fact| printable(fact))))
+        (tiles(figures))
+        (section("Verdict", "The weightiest findings, each with its evidence and what to look at next.", verdict(report)))
+        @for (which, title) in SECTIONS {
+            (section(title, "", pre(&text::sections_only(report, timers, &[which]))))
+        }
+        @if !report.missing.is_empty() {
+            (section("Missing", "What could not be read, and why.", pre(&report.missing.join("\n"))))
+        }
+    };
+    build(&format!("Triage of {name}"), STYLE, "", &body)
+}
+
+fn verdict(report: &TriageReport) -> Markup {
+    let findings = &report.verdict;
+    html! {
+        @if findings.is_empty() && report.gaps.is_empty() { p { "Nothing suspicious found." } }
+        @if findings.is_empty() && !report.gaps.is_empty() { p { (nothing_found(report)) } }
+        ol {
+            @for finding in findings {
+                li {
+                    b { (printable(&finding.text)) }
+                    @for evidence in &finding.evidence { pre { (printable(&evidence.0)) } }
+                    div { "next: " code { (printable(&command(finding.next))) } }
+                }
+            }
+        }
+    }
+}
+
+fn pre(text: &str) -> Markup {
+    html! { pre { (printable(text.trim_matches('\n'))) } }
+}

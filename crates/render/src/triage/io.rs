@@ -1,0 +1,33 @@
+//! Block requests.
+
+use std::fmt::Write as _;
+
+use pagehaul_inspect::Report;
+use pagehaul_present::number::{bytes, count};
+use pagehaul_present::time::seconds;
+
+use super::lines::{FEW, more};
+
+pub(super) fn io(report: &Report, out: &mut String, full: bool) {
+    for device in &report.suspended {
+        let waiting = if device.has_waiting { ", I/O waits" } else { "" };
+        put!(out, "\nSuspended: {}, mapped_device {}{waiting}", device.disk, device.address);
+    }
+    if report.requests.is_empty() && !full {
+        return;
+    }
+    put!(out, "\nBlock requests in flight: {}", count(report.requests.len() as u64));
+    let shown = if full { report.requests.len() } else { FEW };
+    for request in report.requests.iter().take(shown) {
+        let age = request.age.map_or_else(|| "unknown age".into(), seconds);
+        put!(
+            out,
+            "  {}: {} of {}, {age}, {}",
+            request.disk,
+            request.operation,
+            bytes(request.bytes),
+            request.address
+        );
+    }
+    more(report.requests.len(), shown, "requests", out);
+}

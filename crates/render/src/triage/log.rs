@@ -1,0 +1,13 @@
+//! The end of the log.
+
+use std::fmt::Write as _;
+
+use pagehaul_inspect::Report;
+
+pub(super) fn log(report: &Report, out: &mut String) {
+    put!(out, "\nEnd of the log");
+    for last in &report.log {
+        let mark = if last.important { '!' } else { ' ' };
+        put!(out, "{mark} [{:12.6}] {}", last.line.seconds, last.line.text);
+    }
+}

@@ -1,0 +1,66 @@
+//! Network devices.
+
+use std::fmt::Write as _;
+
+use pagehaul_inspect::{NetDevice, Report};
+use pagehaul_present::Table;
+use pagehaul_present::number::{count, counted};
+use pagehaul_present::time::seconds;
+
+use super::lines::{FEW, more};
+
+pub(super) fn net(report: &Report, out: &mut String, full: bool) {
+    let net = &report.net;
+    let busy = net.devices.iter().filter(|device| !device.busy.is_empty()).count();
+    let received: u64 = net.backlogs.iter().map(|backlog| backlog.packets).sum();
+    if !full && busy == 0 && received == 0 {
+        return;
+    }
+    let to_send: u64 = net.devices.iter().flat_map(|device| &device.busy).map(|queue| queue.packets).sum();
+    put!(
+        out,
+        "\nNetwork: {}, {} to send, {} received but not processed",
+        counted(net.devices.len() as u64, "device"),
+        counted(to_send, "packet"),
+        count(received)
+    );
+    let shown = if full { usize::MAX } else { FEW };
+    for device in net.devices.iter().filter(|device| !device.busy.is_empty()).take(shown) {
+        for queue in device.busy.iter().take(shown) {
+            let mut facts = vec![counted(queue.packets, "packet")];
+            facts.extend(queue.stopped.then(|| "stopped by the driver".to_owned()));
+            facts.extend(queue.limited.then(|| "at its limit of bytes in flight".to_owned()));
+            facts.extend(queue.idle.map(|idle| format!("last sent {} ago", seconds(idle))));
+            put!(out, "  {} queue {}: {}, {}", device.name, queue.index, facts.join(", "), queue.address);
+        }
+        more(device.busy.len(), shown, "queues", out);
+    }
+    more(busy, shown, "devices", out);
+    if !full {
+        return;
+    }
+    let mut table = Table::new(["device", "namespace", "state", "queues", "net_device"]).left([0, 2]);
+    table.rows(net.devices.iter().map(|device| {
+        let namespace = device.namespace.map_or_else(String::new, |number| number.to_string());
+        let state = link_state(device).to_owned();
+        [device.name.clone(), namespace, state, count(device.queues), device.address.to_string()]
+    }));
+    if !net.devices.is_empty() {
+        put!(out, "\n{}", table.to_string().trim_end());
+    }
+    let mut table = Table::new(["CPU", "packets in the backlog", "dropped", "time squeezed"]);
+    for backlog in &net.backlogs {
+        table.row([backlog.cpu, backlog.packets, backlog.dropped, backlog.squeezed].map(count));
+    }
+    if !net.backlogs.is_empty() {
+        put!(out, "\n{}", table.to_string().trim_end());
+    }
+}
+
+fn link_state(device: &NetDevice) -> &'static str {
+    match (device.up, device.carrier) {
+        (false, _) => "down",
+        (true, false) => "up, no carrier",
+        (true, true) => "up",
+    }
+}
