@@ -20,13 +20,11 @@ use tempfile::NamedTempFile;
 use twox_hash::XxHash3_64;
 
 use crate::lock::Lock;
-use crate::place::check_writable;
+use crate::names::{MANY, key_column};
 use crate::read::{TableFile, directories, parquet_files};
 use crate::table::{TableWriter, Values};
-use crate::tables::key_column;
+use crate::written::check_writable;
 
-/// How the names of files of many crashes begin.
-pub(crate) const MANY: &str = "many-";
 /// Rows of a row group.
 const GROUP_ROWS: usize = 128 << 10;
 
@@ -45,29 +43,29 @@ pub(crate) struct CompactArguments {
 }
 
 pub(crate) fn run(arguments: &CompactArguments) -> anyhow::Result<ExitCode> {
-    let done = all(&arguments.directory)?;
-    done.left.iter().for_each(|why| crate::tell(&format!("pagehaul-fleet: left as it is: {why}")));
-    crate::say(&format!("{} files, now {}\n", done.before, done.after))?;
+    let done = compact_all(&arguments.directory)?;
+    done.left.iter().for_each(|why| crate::console::tell(&format!("pagehaul-fleet: left as it is: {why}")));
+    crate::console::say(&format!("{} files, now {}\n", done.before, done.after))?;
     Ok(if done.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }
 
 /// Files of a directory, or of all directories, before and after.
 #[derive(Debug, Default)]
-pub(crate) struct Done {
+pub struct Compacted {
     before: usize,
     after: usize,
     /// Why files were left as they are.
-    left: Vec<String>,
+    pub(crate) left: Vec<String>,
 }
 
 /// Compacts all tables.
 ///
 /// # Errors
 /// Fails if files cannot be read or written.
-pub(crate) fn all(tables: &Path) -> anyhow::Result<Done> {
+pub fn compact_all(tables: &Path) -> anyhow::Result<Compacted> {
     let _lock = Lock::exclusive(tables)?;
     check_writable(tables)?;
-    let mut all = Done::default();
+    let mut all = Compacted::default();
     for table in directories(tables)? {
         let name = table.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for month in months(&table)? {
@@ -142,9 +140,9 @@ struct Plan {
     crashes: BTreeMap<String, Vec<Piece>>,
 }
 
-fn compact(directory: &Path, table: &str) -> anyhow::Result<Done> {
+fn compact(directory: &Path, table: &str) -> anyhow::Result<Compacted> {
     let paths = parquet_files(directory)?;
-    let mut done = Done { before: paths.len(), after: paths.len(), left: Vec::new() };
+    let mut done = Compacted { before: paths.len(), after: paths.len(), left: Vec::new() };
     if paths.len() < 2 {
         return Ok(done);
     }

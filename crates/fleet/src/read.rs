@@ -27,7 +27,7 @@ const MAX_ROWS: i64 = 1 << 24;
 ///
 /// # Errors
 /// Fails if a directory cannot be read.
-pub(crate) fn files(tables: &Path, table: &str) -> anyhow::Result<Vec<PathBuf>> {
+pub fn files(tables: &Path, table: &str) -> anyhow::Result<Vec<PathBuf>> {
     let directory = tables.join(table).join(format!("v={SCHEMA_VERSION}"));
     let mut files = Vec::new();
     match collect(&directory, &mut files) {

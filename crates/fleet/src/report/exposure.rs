@@ -8,6 +8,7 @@ use pagehaul_latency::matches_glob;
 
 use super::input::{Bad, InputError, read};
 use super::version::is_of;
+use crate::date::parse_date;
 
 /// Seconds of a day.
 const DAY: i64 = 86_400;
@@ -66,7 +67,7 @@ impl Exposure {
                 return Err(Bad::new(row.line, "machine_hours of 0, or of 0.000001 or more"));
             }
             if let Some(day) = row.get("day") {
-                let day = super::parse_date(day).map_err(|expected| Bad::new(row.line, day_of(&expected)))?;
+                let day = parse_date(day).map_err(|expected| Bad::new(row.line, day_of(&expected)))?;
                 if since.is_some_and(|since| day.saturating_add(DAY) <= since) {
                     continue;
                 }
@@ -285,7 +286,7 @@ mod tests {
     #[test]
     fn days_are_the_period() {
         let text = "day,release,machine_hours\n2026-11-02,6.1,24\n2026-11-01,6.1,24\n2026-10-30,6.1,24\n";
-        let day = |text| crate::report::parse_date(text).unwrap();
+        let day = |text| parse_date(text).unwrap();
         let exposure = Exposure::parse(text, Some(day("2026-11-01"))).unwrap();
         assert_eq!(exposure.days, Some((day("2026-11-01"), day("2026-11-03"))));
         assert_eq!(exposure.hours.values().sum::<f64>(), 48.0);
