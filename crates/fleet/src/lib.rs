@@ -5,6 +5,7 @@ mod compact;
 mod console;
 mod date;
 mod extract;
+mod limits;
 mod lock;
 mod manifest;
 mod metrics;
@@ -19,6 +20,7 @@ mod sql;
 mod stage;
 mod table;
 mod tables;
+mod thrift;
 mod turns;
 mod written;
 
