@@ -5,6 +5,8 @@ mod compact;
 mod console;
 mod date;
 mod extract;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod limits;
 mod lock;
 mod manifest;
