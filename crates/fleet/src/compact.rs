@@ -20,7 +20,7 @@ use tempfile::NamedTempFile;
 use twox_hash::XxHash3_64;
 
 use crate::lock::Lock;
-use crate::names::{MANY, key_column};
+use crate::names::{MANY_PREFIX, key_column};
 use crate::read::{TableFile, directories, parquet_files};
 use crate::table::{TableWriter, Values};
 use crate::written::check_writable;
@@ -100,7 +100,8 @@ pub(crate) fn again(tables: &Path) -> anyhow::Result<()> {
 fn counts_twice(directory: &Path, key: &str) -> anyhow::Result<bool> {
     let paths = parquet_files(directory)?;
     let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let (many, single): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| name(path).starts_with(MANY));
+    let (many, single): (Vec<_>, Vec<_>) =
+        paths.into_iter().partition(|path| name(path).starts_with(MANY_PREFIX));
     let single: BTreeSet<String> = single.iter().map(name).collect();
     if single.is_empty() {
         return Ok(false);
@@ -125,7 +126,7 @@ fn months(table: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(std::iter::once(versioned).filter(|directory| directory.exists()).chain(months).collect())
 }
 
-/// Rows of a crash.
+/// Rows of a crash that follow each other in a row group.
 struct Piece {
     file: usize,
     group: usize,
@@ -164,7 +165,7 @@ fn compact(directory: &Path, table: &str) -> anyhow::Result<Compacted> {
     let mut out = Hashing { out: BufWriter::new(file.as_file_mut()), hash: XxHash3_64::new() };
     plan.write(table, &mut out).with_context(write)?;
     out.flush().with_context(write)?;
-    let new = directory.join(format!("{MANY}{:016x}.parquet", out.hash.finish()));
+    let new = directory.join(format!("{MANY_PREFIX}{:016x}.parquet", out.hash.finish()));
     drop(out);
     file.as_file().sync_data().with_context(write)?;
     file.persist(&new).map_err(|error| error.error).with_context(write)?;
@@ -238,7 +239,7 @@ impl Plan {
                     column.pad(rows);
                 }
             }
-            let many = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(MANY));
+            let many = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(MANY_PREFIX));
             if many {
                 open.insert(piece.file, (file, piece.group, values));
             }

@@ -3,7 +3,7 @@
 /// The table with a row for each dump, whatever was made of it.
 pub(crate) const MANIFEST: &str = "manifest";
 /// How the names of files of many crashes begin.
-pub(crate) const MANY: &str = "many-";
+pub(crate) const MANY_PREFIX: &str = "many-";
 /// Tables of page reclaim.
 pub(crate) const RECLAIM: [&str; 3] = ["reclaim_runs", "reclaim_figures", "reclaim_stalls"];
 /// Tables of latencies.

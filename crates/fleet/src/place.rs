@@ -7,7 +7,7 @@ use pagehaul_facts::{Facts, SCHEMA_VERSION};
 
 use crate::lock::Lock;
 use crate::manifest::Row;
-use crate::names::MANY;
+use crate::names::MANY_PREFIX;
 use crate::read::{TableFile, parquet_files};
 use crate::stage::Stage;
 use crate::table::{Key, Table, Values};
@@ -189,7 +189,7 @@ impl Quality {
 fn many(month: &Path) -> Vec<PathBuf> {
     let mut files = parquet_files(month).unwrap_or_default();
     files.retain(|path| {
-        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(MANY.as_bytes()))
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(MANY_PREFIX.as_bytes()))
     });
     files
 }

@@ -92,7 +92,7 @@ pub(crate) struct TableFile {
 }
 
 impl TableFile {
-    /// Opens a file.
+    /// Opens a file, whose sizes are checked first.
     ///
     /// # Errors
     /// Fails if it is not a Parquet file, or has columns that no table has.

@@ -13,9 +13,9 @@ use crate::date::parse_date;
 /// Seconds of a day.
 const DAY: i64 = 86_400;
 /// Machine-hours of a line, if there are any: rates of fewer would be infinite.
-const FEWEST: f64 = 1e-6;
+const MIN_HOURS: f64 = 1e-6;
 /// Machine-hours of all lines, at most: sums of more lose those of a machine.
-const MOST: f64 = 1e15;
+const MAX_HOURS: f64 = 1e15;
 
 /// Machines that are counted together. A part that the file of machine-hours lacks is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -38,7 +38,7 @@ pub(crate) struct Exposure {
 }
 
 impl Exposure {
-    /// Reads a file. Rows of days before `since` do not count.
+    /// Reads a file of machine-hours. Rows of days before `since` do not count.
     ///
     /// # Errors
     /// Fails if it cannot be read, or a line is not as expected.
@@ -63,7 +63,7 @@ impl Exposure {
             let hours = hours.filter(|hours| hours.is_finite() && *hours >= 0.0);
             let hours =
                 hours.ok_or_else(|| Bad::new(row.line, "a number of machine_hours, such as 1234.5"))?;
-            if hours > 0.0 && hours < FEWEST {
+            if hours > 0.0 && hours < MIN_HOURS {
                 return Err(Bad::new(row.line, "machine_hours of 0, or of 0.000001 or more"));
             }
             if let Some(day) = row.get("day") {
@@ -75,7 +75,7 @@ impl Exposure {
                 exposure.days = Some((first.min(day), end.max(day.saturating_add(DAY))));
             }
             total += hours;
-            if total > MOST {
+            if total > MAX_HOURS {
                 return Err(Bad::new(row.line, "a sum of machine_hours of 1e15 at most"));
             }
             let machines = Machines {
@@ -139,7 +139,7 @@ pub(crate) struct Place {
 }
 
 impl Hosts {
-    /// Reads a file.
+    /// Reads a file of hosts.
     ///
     /// # Errors
     /// Fails if it cannot be read, or a line is not as expected.

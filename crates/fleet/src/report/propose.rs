@@ -25,7 +25,7 @@ pub(crate) struct Proposal {
     pub(crate) crashes: usize,
 }
 
-/// A row.
+/// A signature or a bug.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Named {
     pub(crate) sig: String,

@@ -16,7 +16,7 @@ use super::version::by_version;
 /// Signatures on one host that make its hardware suspicious.
 const MANY_SIGNATURES: usize = 3;
 
-/// The report.
+/// What `report` prints: counts by signature, kernel and host, and what was asked for beyond them.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) crashes: usize,
@@ -92,7 +92,7 @@ pub(crate) struct Host {
 }
 
 impl Report {
-    /// Counts.
+    /// Counts crashes by signature or bug, kernel and host. Comparisons, rates, proposals and alerts are added later.
     pub(crate) fn new(fleet: &Fleet, bugs: &Bugs) -> Self {
         let hosts: BTreeSet<_> = fleet.crashes.iter().filter_map(|crash| crash.host.as_ref()).collect();
         let mut signatures = groups(fleet, bugs);
