@@ -1,8 +1,7 @@
 # Runs what reads /proc/kcore on a kernel that is locked down, which gives it to nobody.
 set -eu
 cd /out
-mount -t securityfs none /sys/kernel/security 2>/dev/null || true
-cat /sys/kernel/security/lockdown > state
+dmesg | grep "Kernel is locked down" > state
 for command in "triage --live" "triage --live --json" "pages /proc/kcore" "info /proc/kcore" "dmesg /proc/kcore"; do
     code=0
     pagehaul $command > printed 2> said || code=$?

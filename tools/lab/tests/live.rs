@@ -75,7 +75,7 @@ fn a_kernel_that_is_locked_down_is_named() {
     let report = workload::run(&config, &out).unwrap();
     let text = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
     assert_eq!(report.steps[0].exit_code, Some(0), "{}", text("lockdown.stderr"));
-    assert!(text("state").contains("[confidentiality]"), "{}", text("state"));
+    assert!(text("state").contains("from command line"), "{}", text("state"));
     let commands = text("commands");
     assert_eq!(commands.lines().count(), 5, "{commands}");
     for line in commands.lines() {
