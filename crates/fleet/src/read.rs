@@ -352,6 +352,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_page_that_claims_2_gib_is_refused_before_they_are_allocated() {
+        let bytes = bytes();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("t.parquet");
+        fs::write(&path, &bytes).unwrap();
+        let file = TableFile::open(&path).unwrap();
+        let column = file.reader.metadata().row_group(0).columns().last().unwrap();
+        let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset()) as usize;
+        // The type of the page, then its size: numbers of 32 bits, the last byte of which is below 0x80.
+        assert!(bytes[start] == 0x15 && bytes[start + 2] == 0x15);
+        let size = start + 3;
+        let length = bytes[size..].iter().position(|byte| *byte < 0x80).unwrap() + 1;
+        let hostile = [&bytes[..size], &[0xfe, 0xff, 0xff, 0xff, 0x0f], &bytes[size + length..]].concat();
+        let error = format!("{:#}", read_all(&hostile).unwrap_err());
+        assert!(error.ends_with("column list: a page takes more than 128 MiB"), "{error}");
+    }
+
     proptest! {
         #[test]
         fn damaged_files_are_errors(at in 0_usize..1 << 20, byte: u8, cut in prop::option::of(0_usize..1 << 20)) {
