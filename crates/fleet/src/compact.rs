@@ -20,13 +20,11 @@ use tempfile::NamedTempFile;
 use twox_hash::XxHash3_64;
 
 use crate::lock::Lock;
-use crate::place::check_writable;
+use crate::names::{MANY_PREFIX, key_column};
 use crate::read::{TableFile, directories, parquet_files};
 use crate::table::{TableWriter, Values};
-use crate::tables::key_column;
+use crate::written::check_writable;
 
-/// How the names of files of many crashes begin.
-pub(crate) const MANY: &str = "many-";
 /// Rows of a row group.
 const GROUP_ROWS: usize = 128 << 10;
 
@@ -45,29 +43,29 @@ pub(crate) struct CompactArguments {
 }
 
 pub(crate) fn run(arguments: &CompactArguments) -> anyhow::Result<ExitCode> {
-    let done = all(&arguments.directory)?;
-    done.left.iter().for_each(|why| crate::tell(&format!("pagehaul-fleet: left as it is: {why}")));
-    crate::say(&format!("{} files, now {}\n", done.before, done.after))?;
+    let done = compact_all(&arguments.directory)?;
+    done.left.iter().for_each(|why| crate::console::tell(&format!("pagehaul-fleet: left as it is: {why}")));
+    crate::console::say(&format!("{} files, now {}\n", done.before, done.after))?;
     Ok(if done.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }
 
 /// Files of a directory, or of all directories, before and after.
 #[derive(Debug, Default)]
-pub(crate) struct Done {
+pub struct Compacted {
     before: usize,
     after: usize,
     /// Why files were left as they are.
-    left: Vec<String>,
+    pub(crate) left: Vec<String>,
 }
 
 /// Compacts all tables.
 ///
 /// # Errors
 /// Fails if files cannot be read or written.
-pub(crate) fn all(tables: &Path) -> anyhow::Result<Done> {
+pub fn compact_all(tables: &Path) -> anyhow::Result<Compacted> {
     let _lock = Lock::exclusive(tables)?;
     check_writable(tables)?;
-    let mut all = Done::default();
+    let mut all = Compacted::default();
     for table in directories(tables)? {
         let name = table.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for month in months(&table)? {
@@ -102,7 +100,8 @@ pub(crate) fn again(tables: &Path) -> anyhow::Result<()> {
 fn counts_twice(directory: &Path, key: &str) -> anyhow::Result<bool> {
     let paths = parquet_files(directory)?;
     let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let (many, single): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| name(path).starts_with(MANY));
+    let (many, single): (Vec<_>, Vec<_>) =
+        paths.into_iter().partition(|path| name(path).starts_with(MANY_PREFIX));
     let single: BTreeSet<String> = single.iter().map(name).collect();
     if single.is_empty() {
         return Ok(false);
@@ -127,7 +126,7 @@ fn months(table: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(std::iter::once(versioned).filter(|directory| directory.exists()).chain(months).collect())
 }
 
-/// Rows of a crash.
+/// Rows of a crash that follow each other in a row group.
 struct Piece {
     file: usize,
     group: usize,
@@ -142,9 +141,9 @@ struct Plan {
     crashes: BTreeMap<String, Vec<Piece>>,
 }
 
-fn compact(directory: &Path, table: &str) -> anyhow::Result<Done> {
+fn compact(directory: &Path, table: &str) -> anyhow::Result<Compacted> {
     let paths = parquet_files(directory)?;
-    let mut done = Done { before: paths.len(), after: paths.len(), left: Vec::new() };
+    let mut done = Compacted { before: paths.len(), after: paths.len(), left: Vec::new() };
     if paths.len() < 2 {
         return Ok(done);
     }
@@ -166,7 +165,7 @@ fn compact(directory: &Path, table: &str) -> anyhow::Result<Done> {
     let mut out = Hashing { out: BufWriter::new(file.as_file_mut()), hash: XxHash3_64::new() };
     plan.write(table, &mut out).with_context(write)?;
     out.flush().with_context(write)?;
-    let new = directory.join(format!("{MANY}{:016x}.parquet", out.hash.finish()));
+    let new = directory.join(format!("{MANY_PREFIX}{:016x}.parquet", out.hash.finish()));
     drop(out);
     file.as_file().sync_data().with_context(write)?;
     file.persist(&new).map_err(|error| error.error).with_context(write)?;
@@ -240,7 +239,7 @@ impl Plan {
                     column.pad(rows);
                 }
             }
-            let many = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(MANY));
+            let many = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(MANY_PREFIX));
             if many {
                 open.insert(piece.file, (file, piece.group, values));
             }

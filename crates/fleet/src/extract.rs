@@ -21,9 +21,10 @@ use pagehaul_run::{ChildOutput, output_within};
 use crate::compact;
 use crate::lock::Lock;
 use crate::manifest::{Row, is_clear, record, text};
-use crate::one::{Stage, UNWRITTEN, is_facts};
+use crate::one::{UNWRITTEN, is_facts};
 use crate::place::{IS_DAMAGED, others_stay};
 use crate::python::{PythonArguments, is_own};
+use crate::stage::Stage;
 use crate::turns::Turns;
 
 /// Bytes of what the process of one dump prints.
@@ -87,7 +88,7 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
     // Shared: `compact` waits until no dump is extracted.
     let lock = Lock::shared(&arguments.to)?;
     if redaction.is_some() && is_clear(&arguments.to) {
-        crate::tell(&format!(
+        crate::console::tell(&format!(
             "pagehaul-fleet: {} has tables that were made without --redact: their rows stay in the clear; redact into another directory",
             arguments.to.display()
         ));
@@ -120,15 +121,15 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
             // Some errors begin with the path.
             let error = error.strip_prefix(&format!("{}: ", row.path.display())).unwrap_or(error);
             let path = text(&row.path);
-            crate::tell(&format!("pagehaul-fleet: {path}: {error}"));
+            crate::console::tell(&format!("pagehaul-fleet: {path}: {error}"));
         } else {
             for why in &row.lost {
-                crate::tell(&format!("pagehaul-fleet: {}: {why}", text(&row.path)));
+                crate::console::tell(&format!("pagehaul-fleet: {}: {why}", text(&row.path)));
             }
         }
     }
     arguments.tell_missing(&rows);
-    crate::say(&if arguments.json { lines(&rows)? } else { summary(&rows, failed, &arguments.to) })?;
+    crate::console::say(&if arguments.json { lines(&rows)? } else { summary(&rows, failed, &arguments.to) })?;
     merged?;
     Ok(match failed {
         0 if rows.iter().all(|row| row.lost.is_empty()) => ExitCode::SUCCESS,
@@ -301,7 +302,7 @@ impl ExtractArguments {
                 1 => first.to_string(),
                 count => format!("{count} dumps, such as {first}"),
             };
-            crate::tell(&format!("pagehaul-fleet: no table {table} of {of}: {reason}"));
+            crate::console::tell(&format!("pagehaul-fleet: no table {table} of {of}: {reason}"));
         }
     }
 

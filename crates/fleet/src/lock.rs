@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use crate::manifest::MANIFEST;
+use crate::names::MANIFEST;
 
 /// A lock that ends with its value.
 #[derive(Debug)]

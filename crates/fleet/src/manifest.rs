@@ -10,12 +10,11 @@ use pagehaul_redact::Redaction;
 use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-use crate::place::put;
+use crate::names::MANIFEST;
 use crate::read::{TableFile, files};
 use crate::table::{Key, Table, Values};
+use crate::written::put;
 
-/// Name of the table.
-pub(crate) const MANIFEST: &str = "manifest";
 /// Files of the manifest that tell whether it is redacted.
 const SAMPLE: usize = 32;
 /// This program, in the tables.

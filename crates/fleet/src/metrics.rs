@@ -15,11 +15,10 @@ use pagehaul_facts::Facts;
 use pagehaul_vmalloc::{AreaKind, Usage};
 
 use crate::one::from_facts;
-use crate::place::{check_outside, put};
 use crate::report::bugs::Bugs;
 use crate::report::gather::{Crash, Fleet, gather, plausible};
-use crate::report::identity;
 use crate::report::summary::Report;
+use crate::written::{check_outside, identity, put};
 
 /// Write metrics of a machine or a fleet for node_exporter's textfile collector
 ///
@@ -90,11 +89,10 @@ pub(crate) fn run(arguments: &MetricsArguments) -> anyhow::Result<ExitCode> {
         None => of_facts(&arguments.facts),
     };
     for why in &fleet.unreadable {
-        crate::tell(&format!("pagehaul-fleet: {why}"));
+        crate::console::tell(&format!("pagehaul-fleet: {why}"));
     }
     bugs.assign(&mut fleet.crashes);
-    let mut text = of_crashes(&fleet.crashes);
-    text += &signatures::of_signatures(&Report::new(&fleet, &bugs), arguments.top);
+    let mut text = of_fleet(&fleet, &bugs, arguments.top);
     let (name, help) = match &arguments.tables {
         Some(_) => ("pagehaul_unreadable_tables", "Files of tables that cannot be read."),
         None => ("pagehaul_unreadable_facts", "Facts that cannot be read."),
@@ -110,7 +108,7 @@ pub(crate) fn run(arguments: &MetricsArguments) -> anyhow::Result<ExitCode> {
             let readable = fs::set_permissions(path, Permissions::from_mode(0o644));
             readable.with_context(|| format!("cannot change the mode of {}", path.display()))?;
         }
-        None => crate::say(&text)?,
+        None => crate::console::say(&text)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -127,8 +125,13 @@ fn gauge(text: &mut String, name: &str, help: &str, values: impl IntoIterator<It
     }
 }
 
+/// Returns the metrics of crashes, and of the `most` most frequent signatures.
+pub(crate) fn of_fleet(fleet: &Fleet, bugs: &Bugs, most: usize) -> String {
+    of_crashes(&fleet.crashes) + &signatures::of_signatures(&Report::new(fleet, bugs), most)
+}
+
 /// Reads facts. The crashes are in the order of their times, each once.
-fn of_facts(paths: &[PathBuf]) -> Fleet {
+pub(crate) fn of_facts(paths: &[PathBuf]) -> Fleet {
     let mut fleet = Fleet::default();
     for path in paths {
         match from_facts(path) {

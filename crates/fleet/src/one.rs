@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use pagehaul_census::{Heading, count};
 use pagehaul_facts::{Facts, Missing, SCHEMA_VERSION};
 use pagehaul_inspect::{Machine, TriageReport};
@@ -19,9 +19,11 @@ use pagehaul_vmcore::{Source, SourceKind, open_file};
 use sha2::{Digest, Sha256};
 
 use crate::manifest::{EXTRACTOR, Row};
-use crate::place::{Origin, Place, Quality, Unwritten};
+use crate::place::{Origin, Place, Quality};
+use crate::stage::Stage;
 use crate::table::{Key, Table};
 use crate::tables::{self, DumpFile};
+use crate::written::Unwritten;
 
 /// Exit status of a stage that could not write a table.
 pub(crate) const UNWRITTEN: u8 = 4;
@@ -31,28 +33,6 @@ const MAX_MEMORY: u64 = 1 << 30;
 /// Reasons that a row has, and bytes of each: the facts of others can hold any number.
 const MAX_MISSING: usize = 256;
 const MAX_REASON: usize = 1 << 10;
-
-/// What a process makes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Stage {
-    /// `dumps` and `log_lines`, from notes and log. All tables of a recording.
-    Facts,
-    /// `page_classes`, from struct pages.
-    Pages,
-    /// The other tables of a crash, from what triage reads.
-    Triage,
-}
-
-impl Stage {
-    /// Returns the names of its tables.
-    pub(crate) fn tables(self) -> &'static [&'static str] {
-        match self {
-            Self::Facts => &["dumps", "log_lines"],
-            Self::Pages => &["page_classes"],
-            Self::Triage => &["memory_state", "tasks", "stacks", "modules", "slab_caches", "vmalloc_callers"],
-        }
-    }
-}
 
 #[derive(Debug, Args)]
 pub(crate) struct OneArguments {
@@ -91,7 +71,7 @@ pub(crate) fn run(arguments: &OneArguments) -> anyhow::Result<ExitCode> {
         });
     let (mut row, code) = row;
     bound(&mut row.missing);
-    crate::say(&serde_json::to_string(&Row { damaged, ..row })?)?;
+    crate::console::say(&serde_json::to_string(&Row { damaged, ..row })?)?;
     Ok(code)
 }
 

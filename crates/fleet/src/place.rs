@@ -1,22 +1,18 @@
 //! Where the tables of a crash are, and which of its dumps they come of.
 
 use std::cmp::{Ordering, Reverse};
-use std::fs;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
 use pagehaul_facts::{Facts, SCHEMA_VERSION};
-use rustix::fs::Access;
-use tempfile::NamedTempFile;
 
-use crate::compact::MANY;
 use crate::lock::Lock;
 use crate::manifest::Row;
-use crate::one::Stage;
+use crate::names::MANY_PREFIX;
 use crate::read::{TableFile, parquet_files};
+use crate::stage::Stage;
 use crate::table::{Key, Table, Values};
 use crate::tables::DumpFile;
+use crate::written::Written;
 
 /// Why a dump makes no tables where those of another are.
 const HAS_MORE: &str = "the tables of another dump of this crash stay: it has more";
@@ -162,7 +158,7 @@ impl Quality {
 
     /// Reads it and the size from the files of the table `dumps` of a month: that of the crash, or one of many crashes. `None` if there
     /// is none or it is damaged: then it may be replaced.
-    fn there(month: &Path, id: &str) -> Option<(Self, Option<u64>)> {
+    pub(crate) fn there(month: &Path, id: &str) -> Option<(Self, Option<u64>)> {
         let single = month.join(format!("{id}.parquet"));
         if single.exists() {
             return Self::in_file(&single, id);
@@ -193,7 +189,7 @@ impl Quality {
 fn many(month: &Path) -> Vec<PathBuf> {
     let mut files = parquet_files(month).unwrap_or_default();
     files.retain(|path| {
-        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(MANY.as_bytes()))
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(MANY_PREFIX.as_bytes()))
     });
     files
 }
@@ -237,83 +233,4 @@ fn has_rows(path: &Path, id: &str) -> bool {
 fn month(time: Option<u64>) -> String {
     let time = time.and_then(|time| jiff::Timestamp::from_second(i64::try_from(time).ok()?).ok());
     time.map_or_else(|| "unknown".to_owned(), |time| time.strftime("%Y-%m").to_string())
-}
-
-/// A table could not be written, whatever its dump is like.
-#[derive(Debug)]
-pub(crate) struct Unwritten {
-    path: PathBuf,
-}
-
-impl std::fmt::Display for Unwritten {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cannot write {}", self.path.display())
-    }
-}
-
-/// A file that is complete and on the disk, and does not have its name yet.
-pub(crate) struct Written {
-    file: NamedTempFile,
-    path: PathBuf,
-}
-
-impl Written {
-    /// Writes a file in the directory of `path`.
-    pub(crate) fn new(
-        path: &Path,
-        write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Self> {
-        let context = || Unwritten { path: path.to_owned() };
-        let directory = path.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(directory).with_context(context)?;
-        let file = NamedTempFile::new_in(directory).with_context(context)?;
-        let mut out = BufWriter::new(file);
-        write(&mut out).with_context(context)?;
-        let file = out.into_inner().map_err(|error| error.into_error()).with_context(context)?;
-        file.as_file().sync_data().with_context(context)?;
-        Ok(Self { file, path: path.to_owned() })
-    }
-
-    /// Gives it its name. Readers see all of the old file or all of this.
-    pub(crate) fn name(self) -> anyhow::Result<()> {
-        let named = self.file.persist(&self.path).map_err(|error| error.error);
-        named.map(drop).with_context(|| Unwritten { path: self.path })
-    }
-}
-
-/// Fails if no file of a directory can be replaced, before any is.
-///
-/// # Errors
-/// Fails if the file system is read-only, or this user may not write to the directory.
-pub(crate) fn check_writable(directory: &Path) -> anyhow::Result<()> {
-    rustix::fs::access(directory, Access::WRITE_OK).with_context(|| {
-        format!(
-            "nothing was changed: cannot write to {}; mount it writable, or run this as a user who may write there",
-            directory.display()
-        )
-    })
-}
-
-/// Fails if an output is below the directory of the tables, which are read.
-///
-/// # Errors
-/// Fails if it is.
-pub(crate) fn check_outside(output: &Path, tables: &Path) -> anyhow::Result<()> {
-    // The nearest directory that is there: others are made.
-    let above = output.ancestors().skip(1);
-    let mut above = above.map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
-    // The output itself may be a link to a table.
-    let places = [above.find_map(|path| path.canonicalize().ok()), output.canonicalize().ok()];
-    let Ok(tables) = tables.canonicalize() else { return Ok(()) };
-    let is_below = places.into_iter().flatten().any(|place| place.starts_with(&tables));
-    ensure!(!is_below, "{} is below the directory of the tables, which are read", output.display());
-    Ok(())
-}
-
-/// Writes a file. Readers see all of it or nothing, and another run that writes it at the same time does no harm.
-pub(crate) fn put(
-    path: &Path,
-    write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    Written::new(path, write)?.name()
 }

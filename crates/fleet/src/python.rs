@@ -17,10 +17,11 @@ use pagehaul_run::{ChildOutput, output_within};
 use pagehaul_sandbox::{Sandbox, limit_memory};
 use serde::Deserialize;
 
-use crate::manifest::{MANIFEST, Row};
-use crate::one::{Stage, is_facts};
+use crate::manifest::Row;
+use crate::names::{MANIFEST, key_column};
+use crate::one::is_facts;
 use crate::place::others_stay;
-use crate::tables::key_column;
+use crate::stage::Stage;
 
 /// Names the Python that has the package, where the package runs this program.
 const VARIABLE: &str = "PAGEHAUL_PYTHON";
@@ -210,7 +211,7 @@ pub(crate) fn run(arguments: &ProgramArguments) -> anyhow::Result<ExitCode> {
 
 /// Prints why no table was made.
 fn failed(why: &str) -> anyhow::Result<ExitCode> {
-    crate::say(&serde_json::json!({ "rows": 0, "error": why }).to_string())?;
+    crate::console::say(&serde_json::json!({ "rows": 0, "error": why }).to_string())?;
     Ok(ExitCode::FAILURE)
 }
 

@@ -17,17 +17,15 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnDescriptor;
 
+use crate::limits::{MAX_VALUES, check_pages, check_schema};
 use crate::table::{DAMAGED, Values};
-
-/// Rows of a row group. Files of `compact` have 128 Ki; those of other programs up to a few million.
-const MAX_ROWS: i64 = 1 << 24;
 
 /// Returns the Parquet files of a table in the order of their names, in which the file of one crash comes before those of `compact`.
 /// An absent table has none.
 ///
 /// # Errors
 /// Fails if a directory cannot be read.
-pub(crate) fn files(tables: &Path, table: &str) -> anyhow::Result<Vec<PathBuf>> {
+pub fn files(tables: &Path, table: &str) -> anyhow::Result<Vec<PathBuf>> {
     let directory = tables.join(table).join(format!("v={SCHEMA_VERSION}"));
     let mut files = Vec::new();
     match collect(&directory, &mut files) {
@@ -87,20 +85,23 @@ pub(crate) fn directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 /// A Parquet file.
 pub(crate) struct TableFile {
+    file: File,
     reader: SerializedFileReader<File>,
     /// Names of the columns, with an empty column of the same kind.
     pub(crate) columns: Vec<(String, Values)>,
 }
 
 impl TableFile {
-    /// Opens a file.
+    /// Opens a file, whose sizes are checked first.
     ///
     /// # Errors
     /// Fails if it is not a Parquet file, or has columns that no table has.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let context = || format!("cannot read {}", path.display());
         let file = open_regular(path).with_context(context)?;
-        let reader = guarded(|| Ok(SerializedFileReader::new(file)?)).with_context(context)?;
+        check_schema(&file).with_context(context)?;
+        let again = file.try_clone().with_context(context)?;
+        let reader = guarded(|| Ok(SerializedFileReader::new(again)?)).with_context(context)?;
         let schema = reader.metadata().file_metadata().schema_descr();
         let columns = schema.columns().iter().map(|column| {
             let name = column.path().parts().first().cloned().unwrap_or_default();
@@ -108,7 +109,7 @@ impl TableFile {
             Ok((name, kind))
         });
         let columns = columns.collect::<anyhow::Result<_>>().with_context(context)?;
-        Ok(Self { reader, columns })
+        Ok(Self { file, reader, columns })
     }
 
     /// Returns the number of row groups.
@@ -170,6 +171,8 @@ impl TableFile {
         let chunk = group.metadata().column(at);
         let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
         ensure!(start >= 0 && chunk.compressed_size() >= 0, "column {name} has a negative offset or size");
+        let size = chunk.compressed_size().cast_unsigned();
+        check_pages(&self.file, start.cast_unsigned(), size).with_context(|| format!("column {name}"))?;
         let values = match (kind, group.get_column_reader(at)?) {
             (Values::Text(_), ColumnReader::ByteArrayColumnReader(column)) => {
                 Values::Text(optional(column, rows)?)
@@ -220,7 +223,7 @@ fn guarded<T>(read: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
 
 fn rows(group: &dyn RowGroupReader) -> anyhow::Result<usize> {
     let rows = group.metadata().num_rows();
-    ensure!((0..=MAX_ROWS).contains(&rows), "a row group has {rows} rows; the limit is {MAX_ROWS}");
+    ensure!((0..=MAX_VALUES).contains(&rows), "a row group has {rows} rows; the limit is {MAX_VALUES}");
     Ok(rows as usize)
 }
 
@@ -347,6 +350,24 @@ mod tests {
                 let _ = read_all(&damaged);
             }
         }
+    }
+
+    #[test]
+    fn a_page_that_claims_2_gib_is_refused_before_they_are_allocated() {
+        let bytes = bytes();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("t.parquet");
+        fs::write(&path, &bytes).unwrap();
+        let file = TableFile::open(&path).unwrap();
+        let column = file.reader.metadata().row_group(0).columns().last().unwrap();
+        let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset()) as usize;
+        // The type of the page, then its size: numbers of 32 bits, the last byte of which is below 0x80.
+        assert!(bytes[start] == 0x15 && bytes[start + 2] == 0x15);
+        let size = start + 3;
+        let length = bytes[size..].iter().position(|byte| *byte < 0x80).unwrap() + 1;
+        let hostile = [&bytes[..size], &[0xfe, 0xff, 0xff, 0xff, 0x0f], &bytes[size + length..]].concat();
+        let error = format!("{:#}", read_all(&hostile).unwrap_err());
+        assert!(error.ends_with("column list: a page takes more than 128 MiB"), "{error}");
     }
 
     proptest! {

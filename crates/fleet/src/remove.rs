@@ -13,12 +13,13 @@ use pagehaul_facts::SCHEMA_VERSION;
 use pagehaul_present::{Table, number, sentence};
 use pagehaul_redact::Redaction;
 
+use crate::date::parse_date;
 use crate::lock::Lock;
-use crate::manifest::MANIFEST;
-use crate::place::check_writable;
-use crate::report::parse_date;
-use rewrite::Rewrite;
-use selection::{Selection, Wanted, is_hash};
+use crate::names::MANIFEST;
+use crate::written::check_writable;
+pub(crate) use rewrite::Rewrite;
+use selection::is_hash;
+pub(crate) use selection::{Selection, Wanted};
 
 /// Tables that tell the host and the time of a crash, in the order in which they are rewritten: last, so that a run after one that was
 /// killed finds the same crashes.
@@ -121,11 +122,13 @@ fn hint(host: &str, redaction: Option<&Redaction>, selection: &Selection) {
         return;
     }
     match redaction.map(|redaction| redaction.name("host", host)) {
-        None => {
-            crate::tell(&format!("pagehaul-fleet: {HASHED}: to find {host} by its hash, give --redact KEY"))
-        }
+        None => crate::console::tell(&format!(
+            "pagehaul-fleet: {HASHED}: to find {host} by its hash, give --redact KEY"
+        )),
         Some(hash) if !selection.hosts.contains(host) && !selection.hosts.contains(&hash) => {
-            crate::tell(&format!("pagehaul-fleet: {HASHED}, and none is that of {host} with this key"));
+            crate::console::tell(&format!(
+                "pagehaul-fleet: {HASHED}, and none is that of {host} with this key"
+            ));
         }
         Some(_) => {}
     }
@@ -181,8 +184,10 @@ impl Done {
             (_, false) => format!("removed {rows} rows of {} from {files} files\n", selection.about()),
         };
         let table = if rows == 0 { String::new() } else { table.to_string() };
-        crate::say(&format!("{table}{total}{}", selection.notes()))?;
-        self.left.iter().for_each(|why| crate::tell(&format!("pagehaul-fleet: left as it is: {why}")));
+        crate::console::say(&format!("{table}{total}{}", selection.notes()))?;
+        self.left
+            .iter()
+            .for_each(|why| crate::console::tell(&format!("pagehaul-fleet: left as it is: {why}")));
         Ok(if self.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
     }
 }

@@ -10,8 +10,8 @@ use clap::Args;
 use pagehaul_facts::SCHEMA_VERSION;
 use pagehaul_present::{printable_json, printable_lines};
 
+use crate::names::key_column;
 use crate::read::files;
-use crate::tables::key_column;
 
 /// Runs a query in DuckDB's Python package. Arguments: the views, the query, the format.
 const PYTHON: &str = r#"
@@ -66,7 +66,7 @@ pub(crate) struct SqlArguments {
 pub(crate) fn run(arguments: &SqlArguments) -> anyhow::Result<ExitCode> {
     let views = views(&arguments.directory)?;
     let Some(query) = arguments.query.as_ref().filter(|_| !arguments.views) else {
-        crate::say(&views)?;
+        crate::console::say(&views)?;
         return Ok(ExitCode::SUCCESS);
     };
     let candidates = match &arguments.engine {
@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &SqlArguments) -> anyhow::Result<ExitCode> {
     for engine in &candidates {
         let Some(text) = query_by(engine, &views, query, arguments.json)? else { continue };
         let escape = if arguments.json { printable_json } else { printable_lines };
-        crate::say(&escape(&text))?;
+        crate::console::say(&escape(&text))?;
         return Ok(ExitCode::SUCCESS);
     }
     bail!("DuckDB is not installed: run `pip install duckdb`, or name a program by --engine");

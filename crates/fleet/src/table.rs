@@ -19,14 +19,20 @@ const ZSTD_LEVEL: i32 = 3;
 
 /// The values of a column. Integers are signed: Spark reads UINT_64 as a decimal.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Values {
+pub enum Values {
+    /// Texts in UTF-8.
     Text(Vec<Option<ByteArray>>),
+    /// Numbers of 32 bits.
     Int(Vec<Option<i32>>),
+    /// Numbers of 64 bits.
     Long(Vec<Option<i64>>),
     /// Microseconds since 1970, UTC: Spark has no nanoseconds.
     Time(Vec<Option<i64>>),
+    /// Yes or no.
     Bool(Vec<Option<bool>>),
+    /// Floating-point numbers.
     Double(Vec<Option<f64>>),
+    /// Lists of texts.
     Texts(Vec<Option<Vec<ByteArray>>>),
 }
 
@@ -46,22 +52,22 @@ macro_rules! each {
 
 impl Values {
     /// Collects a column of texts.
-    pub(crate) fn text<T: Into<String>>(rows: impl IntoIterator<Item = Option<T>>) -> Self {
+    pub fn text<T: Into<String>>(rows: impl IntoIterator<Item = Option<T>>) -> Self {
         Self::Text(rows.into_iter().map(|text| text.map(|text| bytes(text.into()))).collect())
     }
 
     /// Collects a column of lists.
-    pub(crate) fn texts(rows: impl IntoIterator<Item = Vec<String>>) -> Self {
+    pub fn texts(rows: impl IntoIterator<Item = Vec<String>>) -> Self {
         Self::Texts(rows.into_iter().map(|row| Some(row.into_iter().map(bytes).collect())).collect())
     }
 
     /// Collects a column of 32 bits. What does not fit is null.
-    pub(crate) fn int<T: TryInto<i32>>(rows: impl IntoIterator<Item = Option<T>>) -> Self {
+    pub fn int<T: TryInto<i32>>(rows: impl IntoIterator<Item = Option<T>>) -> Self {
         Self::Int(rows.into_iter().map(|value| value?.try_into().ok()).collect())
     }
 
     /// Collects a column of 64 bits. What does not fit is null.
-    pub(crate) fn long<T: TryInto<i64>>(rows: impl IntoIterator<Item = Option<T>>) -> Self {
+    pub fn long<T: TryInto<i64>>(rows: impl IntoIterator<Item = Option<T>>) -> Self {
         Self::Long(rows.into_iter().map(|value| value?.try_into().ok()).collect())
     }
 
@@ -191,17 +197,20 @@ fn optional<T: DataType>(column: &mut SerializedColumnWriter<'_>, values: Vec<Op
 
 /// A table.
 #[derive(Debug)]
-pub(crate) struct Table {
-    pub(crate) name: &'static str,
-    pub(crate) rows: usize,
+pub struct Table {
+    /// Its directory.
+    pub name: &'static str,
+    /// Number of rows.
+    pub rows: usize,
     /// Whether its dump is damaged where it was read: the file says so.
-    pub(crate) damaged: bool,
-    pub(crate) columns: Vec<(&'static str, Values)>,
+    pub damaged: bool,
+    /// Names and values.
+    pub columns: Vec<(&'static str, Values)>,
 }
 
 impl Table {
     /// Creates a table with the columns that all tables have, and `columns`, which have the same number of rows.
-    pub(crate) fn new(
+    pub fn new(
         name: &'static str,
         key: &Key,
         columns: impl IntoIterator<Item = (&'static str, Values)>,
@@ -218,7 +227,10 @@ impl Table {
     }
 
     /// Writes a Parquet file: the same bytes for the same table.
-    pub(crate) fn write(self, out: impl Write + Send) -> Result<()> {
+    ///
+    /// # Errors
+    /// Fails if it cannot be written.
+    pub fn write(self, out: impl Write + Send) -> Result<()> {
         let schema: Vec<_> = self.columns.iter().map(|(name, values)| (*name, values.empty())).collect();
         let mut file = TableWriter::new(out, self.name, &schema)?;
         if self.damaged {
@@ -231,12 +243,15 @@ impl Table {
 
 /// What begins every row.
 #[derive(Debug, Clone)]
-pub(crate) struct Key {
+pub struct Key {
     /// `crash_id`, or `run_id` of a recording.
-    pub(crate) column: &'static str,
-    pub(crate) id: String,
-    pub(crate) schema_version: u32,
-    pub(crate) extractor: String,
+    pub column: &'static str,
+    /// Identifies the crash or recording.
+    pub id: String,
+    /// Version of docs/schema.md.
+    pub schema_version: u32,
+    /// Program that made the table, with its version.
+    pub extractor: String,
 }
 
 /// Writes the Parquet file of a table, a row group at a time.

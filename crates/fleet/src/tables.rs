@@ -10,18 +10,7 @@ pub(crate) use inside::inside;
 pub(crate) use pages::pages;
 pub(crate) use recording::{recording, started};
 
-use crate::manifest::MANIFEST;
 use crate::table::Values;
-use recording::is_of_recordings;
-
-/// Returns the name of the column that is the key of a table.
-pub(crate) fn key_column(table: &str) -> &'static str {
-    match table {
-        MANIFEST => "dump_id",
-        table if is_of_recordings(table) => "run_id",
-        _ => "crash_id",
-    }
-}
 
 /// A column of texts, one for each of `rows`.
 fn texts<'a, R, T: Into<String>>(rows: &'a [R], get: impl Fn(&'a R) -> T) -> Values {

@@ -354,15 +354,6 @@ fn metrics_name_the_last_crash() {
 }
 
 #[test]
-fn synthetic_tables_are_measured() {
-    let directory = tempfile::tempdir().unwrap();
-    let text = succeeds(directory.path(), &["bench", "--crashes", "20", "--tasks", "5", "tables"]);
-    assert_eq!(text.lines().filter(|line| line.contains("report on compact files")).count(), 3, "{text}");
-    assert_eq!(report(directory.path(), &[])["crashes"], 20);
-    assert_eq!(fleet(directory.path(), &["bench", "tables"]).status.code(), Some(1));
-}
-
-#[test]
 fn a_page_replaces_no_table() {
     let directory = tables();
     let directory = directory.path();

@@ -7,8 +7,8 @@ use std::sync::mpsc::Receiver;
 use std::thread;
 
 use pagehaul_capture::{
-    CaptureError, Compression, Format, Limits, Options as CaptureOptions, Outcome, CaptureReport, Target, capture,
-    estimate, threads_that_fit,
+    CaptureError, CaptureReport, Compression, Format, Limits, Options as CaptureOptions, Outcome, Target,
+    capture, estimate, threads_that_fit,
 };
 use pagehaul_codec::{Codec, Method};
 use pagehaul_encryption::Recipients;

@@ -254,3 +254,61 @@ fn no_command_replaces_a_file_without_force_and_all_make_files_of_one_user() {
     target.kill().unwrap();
     target.wait().unwrap();
 }
+
+#[cfg(all(feature = "census", feature = "stalls", feature = "bench", feature = "process", feature = "html"))]
+#[test]
+fn no_command_replaces_a_file_of_proc() {
+    let setup = Setup::small();
+    setup.succeeds(&["capture", "-q", "vmcore", "dump"]);
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../reclaim/tests/data/guest-7.2.pht");
+    let mut target = Command::new("sleep").arg("600").spawn().unwrap();
+    let pid = target.id().to_string();
+    // Nobody can write to it, and no file can be made next to it.
+    const FILE: &str = "/proc/version";
+    let before = fs::read(FILE).unwrap();
+    for (command, argument) in common::path_options::OUTPUTS {
+        let (mut line, runs) = writing(command, &pid, trace);
+        if !runs {
+            continue;
+        }
+        line.iter_mut().filter(|word| *word == "there").for_each(|word| *word = FILE.to_owned());
+        line.insert(1 + command.matches(' ').count(), "--force".to_owned());
+        let arguments: Vec<&str> = line.iter().map(String::as_str).collect();
+        let output = setup.run(&arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{command} {argument}: {said}");
+        assert!(said.contains(FILE), "{command} {argument}: {said}");
+        assert_eq!(fs::read(FILE).unwrap(), before, "{command} {argument}");
+    }
+    target.kill().unwrap();
+    target.wait().unwrap();
+}
+
+#[cfg(all(feature = "census", feature = "html"))]
+#[test]
+fn the_running_kernel_is_a_source_that_no_page_replaces() {
+    let setup = Setup::small();
+    // A file in place of /proc/kcore, which some kernels do not have, and whose contents never end.
+    let script = |command: &str| {
+        format!(
+            "mount -t tmpfs none /proc && cp vmcore /proc/kcore && {command} --html /proc/kcore --force; cmp vmcore /proc/kcore"
+        )
+    };
+    for command in ["triage --live", "pages /proc/kcore"] {
+        let program = format!("{} {command}", env!("CARGO_BIN_EXE_pagehaul"));
+        let output = Command::new("unshare")
+            .args(["--mount", "--map-root-user", "sh", "-c", &script(&program)])
+            .current_dir(setup.path("."))
+            .output();
+        match output.map(|output| (String::from_utf8_lossy(&output.stderr).into_owned(), output.status)) {
+            Ok((said, status)) if !said.starts_with("unshare:") => {
+                assert!(
+                    said.contains("/proc/kcore is the source itself; name another output"),
+                    "{command}: {said}"
+                );
+                assert!(status.success(), "{command}: {said}");
+            }
+            _ => eprintln!("skipped: this system has no namespaces for its users"),
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use pagehaul_latency::{Bucket, Histogram, Missed, NamedHistogram, PERCENTILES, LatencyReport, Unit};
+use pagehaul_latency::{Bucket, Histogram, LatencyReport, Missed, NamedHistogram, PERCENTILES, Unit};
 
 /// Width of the bars in characters.
 const STARS: u64 = 40;

@@ -6,11 +6,11 @@
 
 use std::path::Path;
 
-use pagehaul_reclaim::{Comparison, Report, analyse};
+use pagehaul_reclaim::{Comparison, ReclaimReport, analyse};
 use pagehaul_render::reclaim::{comparison, comparison_page, report as text, report_page};
 use pagehaul_trace::TraceFile;
 
-fn report(name: &str, label: &str) -> Report {
+fn report(name: &str, label: &str) -> ReclaimReport {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../reclaim/tests/data").join(name);
     analyse(&mut TraceFile::open(&path).unwrap(), name, label).unwrap()
 }

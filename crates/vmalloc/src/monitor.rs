@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use pagehaul_latency::trace_file::Intervals;
 use pagehaul_latency::{
-    EventRecorder, EventSession, Histogram, Mechanism, Missed, NamedHistogram, Options, Report, Session,
-    Setup, Unit,
+    EventRecorder, EventSession, Histogram, LatencyReport, Mechanism, Missed, NamedHistogram, Options,
+    Session, Setup, Unit,
 };
 use pagehaul_trace::live::{Instance, InstanceOptions, LiveReader, Recorder, RecorderOptions, Tracefs};
 use pagehaul_trace::{EventSource, Symbols};
@@ -240,7 +240,7 @@ pub fn read_trace(
 }
 
 /// Returns the latency report of the purge function.
-pub fn purge_report(function: &str, times: Histogram) -> Report {
+pub fn purge_report(function: &str, times: Histogram) -> LatencyReport {
     let histograms = vec![NamedHistogram { name: function.into(), histogram: times }];
-    Report { mechanism: String::new(), histograms, missed: Missed::default() }
+    LatencyReport { mechanism: String::new(), histograms, missed: Missed::default() }
 }

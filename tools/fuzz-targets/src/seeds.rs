@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::{Base, FIRST_PFN, MemoryFile};
+use crate::targets::fleet_tables;
+use crate::{Base, FIRST_PFN, MemoryFile, Simulation};
 use pagehaul_output::checksums::Checksums;
 use pagehaul_synth::{Codec, Content, Era, Image, Machine, Records, flatten, note};
 use pagehaul_trace::MachineInfo;
@@ -110,8 +111,72 @@ pub fn all(save: Save<'_>) -> std::io::Result<()> {
     save("makedumpfile", "dump", b"-l\x00--message-level\x007\x00-d\x0031\x00/proc/vmcore\x00dump")?;
     save("makedumpfile", "split", b"--split\x00-d31\x00-c\x00vmcore\x00a\x00b")?;
     save("makedumpfile", "dmesg", b"--dump-dmesg\x00vmcore\x00log")?;
+    fleets(save)?;
+    answers(save)?;
     processes(save)?;
     traces(save)
+}
+
+/// Answers of servers: two bytes of status, headers, a body; and a URL and settings.
+fn answers(save: Save<'_>) -> std::io::Result<()> {
+    let result = "<CompleteMultipartUploadResult><ETag>\"a-1\"</ETag></CompleteMultipartUploadResult>";
+    let parts = "<ListPartsResult><IsTruncated>false</IsTruncated><Part><PartNumber>1</PartNumber><ETag>\"a\"</ETag>\
+                 <Size>5</Size></Part></ListPartsResult>";
+    let error = "<Error><Code>NoSuchUpload</Code><Message>It is gone</Message></Error>";
+    let range = "content-range: bytes 0-3/10\netag: \"a\"\ndate: Thu, 26 Nov 2026 12:00:00 GMT";
+    for (name, status, headers, body) in [
+        ("completed", 200_u16, "content-type: application/xml", result),
+        ("parts", 200, "content-type: application/xml", parts),
+        ("error", 404, "content-type: application/xml", error),
+        ("range", 206, range, "1234"),
+        ("redirect", 301, "location: https://b.example/y", ""),
+        ("stored", 200, "etag: \"a\"\nx-amz-checksum-crc64nvme: AAAAAAAAAAA=", ""),
+    ] {
+        let bytes = [&status.to_le_bytes()[..], headers.as_bytes(), b"\n\n", body.as_bytes()].concat();
+        save("remote_answer", name, &bytes)?;
+    }
+    save("remote_answer", "url", b"s3://bucket/directory/dump?x=1")?;
+    save(
+        "remote_answer",
+        "settings",
+        b"[default]\naws_access_key_id = A\naws_secret_access_key = B\nregion = r\n",
+    )
+}
+
+/// Tables of a few crashes, and the files of a team.
+fn fleets(save: Save<'_>) -> std::io::Result<()> {
+    let dumps = "c1 1f896b3534f31037 aaaaaaaaaaaaaaaa f<g<h bug_in_f bug 6.12.1 web1 1793491200000000 1 1 31\n\
+                 c2 1f896b3534f31037 aaaaaaaaaaaaaaaa f<g<h bug_in_f bug 6.1.90 web2 1793577600000000 1 1 31\n\
+                 c3 2f896b3534f31037 aaaaaaaaaaaaaaaa f<g<i bug_in_f mce 6.12.2 web1 1793577600000000 1 0 0\n\
+                 c4 - - - - requested 6.12.1 db-1 - 0 - -\n";
+    let texts = [
+        (0, dumps),
+        (2, "c1 free 100\nc1 slab 50\nc2 free 9223372036854775807\nc2 slab 5\n"),
+        (3, "c1 0 Normal free 10\nc1 0 Normal min 20\n"),
+        (4, "c1 D\nc1 S\nc2 S\n"),
+        (5, "d1 c1 /dumps/web1/dump 4 web1\nd2 - /dumps/web1/bad 0 -\n"),
+    ];
+    let bugs = "[[bug]]\nid = \"B-1\"\ntitle = \"f\"\nlink = \"https://example.com/1\"\n\
+                signatures = [\"1f896b3534f31037\"]\nstate = \"fixed\"\nfixed-in = [\"6.1.80\", \"6.12.1\"]\n";
+    let hours = "release,machine_hours,fleet,day\n6.12,1000,web,2026-11-01\n6.1,500.5,db,2026-11-02\n";
+    let hosts = "host,fleet\nweb*,web\ndb-?,db\n";
+    let piece =
+        |number: u8, bytes: &[u8]| [&[number][..], &(bytes.len() as u16).to_le_bytes(), bytes].concat();
+    let files = [(6, bugs), (7, hours), (8, hosts)];
+    let files: Vec<u8> = files.iter().flat_map(|(number, text)| piece(*number, text.as_bytes())).collect();
+    let as_text = |(number, text): &(u8, &str)| piece(number | fleet_tables::AS_TEXT, text.as_bytes());
+    let tables: Vec<u8> = texts.iter().flat_map(as_text).collect();
+    save("fleet_tables", "text", &[&tables[..], &files].concat())?;
+    for (number, text) in texts {
+        let name = fleet_tables::FILES[usize::from(number)];
+        let table = name.split('/').nth(1).unwrap_or_default();
+        save("fleet_tables", table, &piece(number, &fleet_tables::parquet(table, text.as_bytes())))?;
+    }
+    let twice = [(0, dumps), (1, dumps)].iter().flat_map(as_text).collect::<Vec<u8>>();
+    save("fleet_tables", "twice", &twice)?;
+    save("fleet_tables", "files", &files)?;
+    let facts = pagehaul_facts::Facts::read(&Simulation::new(Era::V6_12), "seed".to_owned());
+    save("fleet_tables", "facts", &piece(9, &serde_json::to_vec(&facts)?))
 }
 
 /// Machines of three distributions, by their files.

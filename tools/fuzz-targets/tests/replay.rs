@@ -84,12 +84,7 @@ fn targets_take_their_inputs_and_changed_ones() {
             }
         }
     }
-    // Inputs of targets that need the feature `internal` are of no use here; others have a target.
     for (target, name, _) in &inputs {
-        let is_known = targets::ALL.iter().any(|(known, _)| known == target);
-        assert!(
-            is_known || ["checkpoint", "process_proc", "remote_answer", "restart"].contains(&target.as_str()),
-            "{target}/{name}"
-        );
+        assert!(targets::ALL.iter().any(|(known, _)| known == target), "{target}/{name}");
     }
 }

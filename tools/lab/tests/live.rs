@@ -6,6 +6,7 @@ use lab::workload::{self, Config, Step};
 use serde_json::Value;
 
 const SCRIPT: &str = include_str!("../scenarios/kcore.sh");
+const LOCKDOWN: &str = include_str!("../scenarios/lockdown.sh");
 
 #[test]
 fn kcore_agrees_with_the_running_kernel() {
@@ -53,4 +54,33 @@ fn kcore_agrees_with_the_running_kernel() {
         assert!(2 * whole > stacks.len(), "{kernel}: {whole} of {} stacks are complete", stacks.len());
         assert!(triage["death"]["kind"].is_null(), "{kernel}");
     }
+}
+
+#[test]
+fn a_kernel_that_is_locked_down_is_named() {
+    if !lab::enabled() {
+        eprintln!("skipped: set PAGEHAUL_LAB=1 to boot virtual machines");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let config = Config {
+        memory_mib: 512,
+        scratch_mib: 64,
+        swap_mib: 0,
+        append: "lockdown=confidentiality".into(),
+        steps: vec![Step { name: "lockdown".into(), script: LOCKDOWN.into(), time_limit: 300 }],
+        ..Config::default()
+    };
+    let report = workload::run(&config, &out).unwrap();
+    let text = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+    assert_eq!(report.steps[0].exit_code, Some(0), "{}", text("lockdown.stderr"));
+    assert!(text("state").contains("from command line"), "{}", text("state"));
+    let commands = text("commands");
+    assert_eq!(commands.lines().count(), 5, "{commands}");
+    for line in commands.lines() {
+        assert!(line.starts_with("1 0 pagehaul: cannot open /proc/kcore: "), "{line}");
+        assert!(line.ends_with("where the kernel is locked down (/sys/kernel/security/lockdown)"), "{line}");
+    }
+    assert!(text("plan").contains("(assumed)"), "{}", text("plan"));
 }

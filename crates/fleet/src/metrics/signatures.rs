@@ -1,7 +1,8 @@
 //! Metrics by signature, of a bounded number.
 
 use super::{escape, gauge};
-use crate::report::summary::{Group, Report};
+use crate::report::group::Group;
+use crate::report::summary::Report;
 
 /// The signature of all that are not among the most frequent.
 const OTHER: &str = "other";

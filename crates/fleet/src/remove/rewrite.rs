@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 
 use super::selection::Selection;
-use crate::manifest::MANIFEST;
-use crate::place::Written;
+use crate::names::{MANIFEST, key_column};
 use crate::read::TableFile;
 use crate::table::TableWriter;
-use crate::tables::key_column;
+use crate::written::Written;
 
 /// A file that has rows to remove.
-pub(super) struct Rewrite<'a> {
+pub(crate) struct Rewrite<'a> {
     table: &'a str,
     path: PathBuf,
     file: TableFile,
@@ -26,7 +25,7 @@ impl<'a> Rewrite<'a> {
     ///
     /// # Errors
     /// Fails if the file is damaged, or has rows without a key.
-    pub(super) fn plan(table: &'a str, path: &Path, selection: &Selection) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn plan(table: &'a str, path: &Path, selection: &Selection) -> anyhow::Result<Option<Self>> {
         let file = TableFile::open(path)?;
         let doomed = (0..file.groups())
             .map(|group| doomed(table, &file, group, selection))
@@ -37,12 +36,12 @@ impl<'a> Rewrite<'a> {
     }
 
     /// Returns the number of rows that are removed.
-    pub(super) fn removed(&self) -> u64 {
+    pub(crate) fn removed(&self) -> u64 {
         self.doomed.iter().flatten().filter(|doomed| **doomed).count() as u64
     }
 
     /// Whether no row is left.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.doomed.iter().flatten().all(|doomed| *doomed)
     }
 
@@ -50,7 +49,7 @@ impl<'a> Rewrite<'a> {
     ///
     /// # Errors
     /// Fails if the file cannot be read or written. It is as it was then.
-    pub(super) fn run(&self) -> anyhow::Result<()> {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
         let directory = self.path.parent().unwrap_or(Path::new("."));
         if self.is_empty() {
             fs::remove_file(&self.path).with_context(|| format!("cannot remove {}", self.path.display()))?;

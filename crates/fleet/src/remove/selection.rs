@@ -5,24 +5,24 @@ use std::path::Path;
 
 use pagehaul_present::sentence;
 
-use crate::manifest::MANIFEST;
+use crate::names::MANIFEST;
 use crate::read::{TableFile, files};
 use crate::table::Values;
 
 /// What the user asks for.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// Of crashes and recordings.
-    pub(super) ids: BTreeSet<String>,
+    pub(crate) ids: BTreeSet<String>,
     /// Names, or hashes of names.
-    pub(super) hosts: BTreeSet<String>,
+    pub(crate) hosts: BTreeSet<String>,
     /// Seconds since 1970.
-    pub(super) before: Option<i64>,
+    pub(crate) before: Option<i64>,
 }
 
 /// The crashes and recordings that are removed, and the rows of the manifest that have neither.
 #[derive(Debug, Default)]
-pub(super) struct Selection {
+pub(crate) struct Selection {
     wanted: Wanted,
     ids: BTreeSet<String>,
     /// Those of them that a table has.
@@ -31,9 +31,9 @@ pub(super) struct Selection {
     /// Crashes of an unknown host, with the name of the host in the path of a dump.
     suspects: BTreeSet<String>,
     /// Hosts that were wanted and found.
-    pub(super) hosts: BTreeSet<String>,
+    pub(crate) hosts: BTreeSet<String>,
     /// Whether a host is a hash.
-    pub(super) has_hashes: bool,
+    pub(crate) has_hashes: bool,
     /// Crashes without a time.
     timeless: BTreeSet<String>,
 }
@@ -43,7 +43,7 @@ impl Selection {
     ///
     /// # Errors
     /// Fails if a directory cannot be read.
-    pub(super) fn find(tables: &Path, wanted: Wanted, left: &mut Vec<String>) -> anyhow::Result<Self> {
+    pub(crate) fn find(tables: &Path, wanted: Wanted, left: &mut Vec<String>) -> anyhow::Result<Self> {
         let mut found = Self { ids: wanted.ids.clone(), wanted, ..Self::default() };
         for (table, columns) in [
             ("dumps", ["crash_id", "host", "crash_time"]),
@@ -120,17 +120,17 @@ impl Selection {
     }
 
     /// Whether the rows with this ID are removed: a crash, or a recording.
-    pub(super) fn has(&self, id: Option<&str>) -> bool {
+    pub(crate) fn has(&self, id: Option<&str>) -> bool {
         id.is_some_and(|id| self.ids.contains(id))
     }
 
     /// Whether the rows of the manifest with this ID are removed.
-    pub(super) fn has_dump(&self, id: Option<&str>) -> bool {
+    pub(crate) fn has_dump(&self, id: Option<&str>) -> bool {
         id.is_some_and(|id| self.dumps.contains(id))
     }
 
     /// Counts what is removed.
-    pub(super) fn about(&self) -> String {
+    pub(crate) fn about(&self) -> String {
         let failed = match self.dumps.len() {
             0 => String::new(),
             count => format!(" and {count} failed dumps"),
@@ -139,7 +139,7 @@ impl Selection {
     }
 
     /// Sentences on what stays, although it may be of the host or old.
-    pub(super) fn notes(&self) -> String {
+    pub(crate) fn notes(&self) -> String {
         let mut notes = String::new();
         if !self.suspects.is_empty() {
             let ids: Vec<&str> = self.suspects.iter().map(String::as_str).collect();
@@ -156,7 +156,7 @@ impl Selection {
 }
 
 /// Whether the name of a host is one that redaction made.
-pub(super) fn is_hash(host: &str) -> bool {
+pub(crate) fn is_hash(host: &str) -> bool {
     let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     host.strip_prefix("host-").is_some_and(|hash| hash.len() == 12 && hash.bytes().all(hex))
 }

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use pagehaul_present::number::count;
-use serde::Serialize;
 
 use super::bugs::Regression;
 use super::exposure::Machines;
 use super::rates::{Rate, WithoutHours};
-use super::summary::Report;
+use super::summary::{Alert, AlertKind, Report};
 use super::text::figure;
 use super::version::is_of;
 
@@ -20,29 +19,6 @@ const MAX_NAMES: usize = 20;
 const NEW: u8 = 4;
 const RATE: u8 = 5;
 const BOTH: u8 = 6;
-
-/// A reason.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Alert {
-    pub(crate) kind: AlertKind,
-    /// One sentence.
-    pub(crate) text: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum AlertKind {
-    /// A signature without an older crash, of no known bug.
-    New,
-    /// A fixed bug on a kernel that has the fix.
-    Regression,
-    /// A rate above the limit.
-    Rate,
-    /// Crashes that are not in the rate of their machines.
-    NotCounted,
-    /// A file of the tables that cannot be read.
-    Unreadable,
-}
 
 /// Returns signatures that are new: not requested, of no known bug, and without a crash that is older than the report's date or of the old
 /// kernel. A fixed bug is new where it comes back.

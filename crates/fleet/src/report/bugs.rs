@@ -19,7 +19,7 @@ pub(crate) enum State {
     Fixed,
 }
 
-/// A bug of the file.
+/// A bug.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Bug {
     pub(crate) id: String,
@@ -61,7 +61,7 @@ pub(crate) struct Regression {
     pub(crate) last_seen: Option<i64>,
 }
 
-/// The file.
+/// The bugs of a file, and which signatures are theirs.
 #[derive(Debug, Default)]
 pub(crate) struct Bugs {
     pub(crate) bugs: Vec<Bug>,
@@ -71,7 +71,7 @@ pub(crate) struct Bugs {
 const BUG_KEYS: &str = "id, title, link, state, fixed-in, signatures";
 
 impl Bugs {
-    /// Reads a file.
+    /// Reads a file of bugs.
     ///
     /// # Errors
     /// Fails if it cannot be read, or a line is not as expected.

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use serde::Serialize;
 
 use super::gather::{Crash, Row};
-use super::summary::Group;
+use super::group::Group;
 use super::version::is_of;
 
 /// A difference that chance makes in one of a hundred comparisons or more is none.

@@ -8,13 +8,14 @@ use pagehaul_latency::matches_glob;
 
 use super::input::{Bad, InputError, read};
 use super::version::is_of;
+use crate::date::parse_date;
 
 /// Seconds of a day.
 const DAY: i64 = 86_400;
 /// Machine-hours of a line, if there are any: rates of fewer would be infinite.
-const FEWEST: f64 = 1e-6;
+const MIN_HOURS: f64 = 1e-6;
 /// Machine-hours of all lines, at most: sums of more lose those of a machine.
-const MOST: f64 = 1e15;
+const MAX_HOURS: f64 = 1e15;
 
 /// Machines that are counted together. A part that the file of machine-hours lacks is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -37,7 +38,7 @@ pub(crate) struct Exposure {
 }
 
 impl Exposure {
-    /// Reads a file. Rows of days before `since` do not count.
+    /// Reads a file of machine-hours. Rows of days before `since` do not count.
     ///
     /// # Errors
     /// Fails if it cannot be read, or a line is not as expected.
@@ -62,11 +63,11 @@ impl Exposure {
             let hours = hours.filter(|hours| hours.is_finite() && *hours >= 0.0);
             let hours =
                 hours.ok_or_else(|| Bad::new(row.line, "a number of machine_hours, such as 1234.5"))?;
-            if hours > 0.0 && hours < FEWEST {
+            if hours > 0.0 && hours < MIN_HOURS {
                 return Err(Bad::new(row.line, "machine_hours of 0, or of 0.000001 or more"));
             }
             if let Some(day) = row.get("day") {
-                let day = super::parse_date(day).map_err(|expected| Bad::new(row.line, day_of(&expected)))?;
+                let day = parse_date(day).map_err(|expected| Bad::new(row.line, day_of(&expected)))?;
                 if since.is_some_and(|since| day.saturating_add(DAY) <= since) {
                     continue;
                 }
@@ -74,7 +75,7 @@ impl Exposure {
                 exposure.days = Some((first.min(day), end.max(day.saturating_add(DAY))));
             }
             total += hours;
-            if total > MOST {
+            if total > MAX_HOURS {
                 return Err(Bad::new(row.line, "a sum of machine_hours of 1e15 at most"));
             }
             let machines = Machines {
@@ -138,7 +139,7 @@ pub(crate) struct Place {
 }
 
 impl Hosts {
-    /// Reads a file.
+    /// Reads a file of hosts.
     ///
     /// # Errors
     /// Fails if it cannot be read, or a line is not as expected.
@@ -285,7 +286,7 @@ mod tests {
     #[test]
     fn days_are_the_period() {
         let text = "day,release,machine_hours\n2026-11-02,6.1,24\n2026-11-01,6.1,24\n2026-10-30,6.1,24\n";
-        let day = |text| crate::report::parse_date(text).unwrap();
+        let day = |text| parse_date(text).unwrap();
         let exposure = Exposure::parse(text, Some(day("2026-11-01"))).unwrap();
         assert_eq!(exposure.days, Some((day("2026-11-01"), day("2026-11-03"))));
         assert_eq!(exposure.hours.values().sum::<f64>(), 48.0);

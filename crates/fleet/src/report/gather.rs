@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use pagehaul_pool::map_numbers;
 
-use crate::manifest::MANIFEST;
+use crate::names::MANIFEST;
 use crate::read::{TableFile, files};
 use crate::table::Values;
 
@@ -144,7 +144,8 @@ pub(crate) fn gather(tables: &Path) -> anyhow::Result<Fleet> {
             let [_, class, pages] = columns;
             if let (Some(class), Some(pages)) = (class.text_at(row), pages.number_at(row)) {
                 match state.classes.get_mut(class) {
-                    Some(sum) => *sum += pages,
+                    // Damaged tables have any number.
+                    Some(sum) => *sum = sum.saturating_add(pages),
                     None => drop(state.classes.insert(class.to_owned(), pages)),
                 }
             }

@@ -7,7 +7,8 @@ use pagehaul_present::html::{columns, facts, page as build, section, tiles};
 use pagehaul_present::svg::{self, Bar, COLORS};
 use pagehaul_present::{Cell, Table, Tone, number};
 
-use super::summary::{Group, Report};
+use super::group::Group;
+use super::summary::Report;
 use super::text;
 
 const DAY: i64 = 86_400;
@@ -27,7 +28,7 @@ td a { white-space: nowrap; } h3 { font-size: 14px; margin: 16px 0 2px; }
 const HEAT: &str = "#0072b2";
 
 /// Builds the page.
-pub(super) fn page(report: &Report, top: usize) -> String {
+pub(crate) fn page(report: &Report, top: usize) -> String {
     let periods = Periods::of(report);
     let hardware = report.repeated.iter().filter(|host| host.hardware).count();
     let tile = |tone, count: usize, name: &str| (tone, number::count(count as u64), name.to_owned());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use pagehaul_physmem::file::open_regular;
 
 /// Bytes of a file, at most: a line for each of a million hosts.
-const MOST: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// A file cannot be read, or a line is not as expected.
 #[derive(Debug)]
@@ -53,9 +53,9 @@ impl std::error::Error for InputError {}
 pub(crate) fn read(path: &Path) -> Result<String, InputError> {
     let failed = |error| InputError::Read(path.to_owned(), error);
     let mut text = Vec::new();
-    open_regular(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut text)).map_err(failed)?;
-    if text.len() as u64 > MOST {
-        let error = format!("it has more than {} MiB", MOST >> 20);
+    open_regular(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut text)).map_err(failed)?;
+    if text.len() as u64 > MAX_BYTES {
+        let error = format!("it has more than {} MiB", MAX_BYTES >> 20);
         return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, error)));
     }
     String::from_utf8(text).map_err(|error| {

@@ -2,23 +2,23 @@
 //!
 //! Aggregates a few columns in maps. Other questions are for `sql`.
 
-mod alert;
+pub(crate) mod alert;
 pub(crate) mod bugs;
-mod compare;
-mod exposure;
+pub(crate) mod compare;
+pub(crate) mod exposure;
 pub(crate) mod gather;
-mod html;
+pub(crate) mod group;
+pub(crate) mod html;
 mod input;
 mod interval;
 mod propose;
-mod rates;
+pub(crate) mod rates;
 pub(crate) mod summary;
-mod text;
+pub(crate) mod text;
 mod titles;
 mod version;
 
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -27,7 +27,8 @@ use clap::{ArgGroup, Args};
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 use pagehaul_present::{printable_json, printable_lines};
 
-use crate::place::check_outside;
+use crate::date::parse_date;
+use crate::written::{check_outside, identity};
 
 use bugs::Bugs;
 use exposure::{Exposure, Hosts};
@@ -100,29 +101,22 @@ pub(crate) struct ReportArguments {
     force: bool,
 }
 
-/// Seconds since 1970 of a date or time; a date begins at midnight UTC.
-pub(crate) fn parse_date(text: &str) -> Result<i64, String> {
-    let date = || text.parse::<jiff::civil::Date>().ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok();
-    let time = text.parse::<jiff::Timestamp>().ok().or_else(|| Some(date()?.timestamp()));
-    time.map(jiff::Timestamp::as_second).ok_or_else(|| "expected a date such as 2026-11-01".to_owned())
-}
-
 fn parse_rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 0.0);
     rate.ok_or_else(|| "expected a number of crashes per 1,000 machine-hours, such as 0.5".to_owned())
 }
 
-/// Makes a report of all tables, as text, for `bench`.
+/// Makes a report of all tables, as text.
 ///
 /// # Errors
 /// Fails if a directory cannot be read.
-pub(crate) fn text(tables: &Path) -> anyhow::Result<String> {
+pub fn report_text(tables: &Path) -> anyhow::Result<String> {
     let fleet = gather::gather(tables)?;
     Ok(text::text(&summarize(&fleet, &Bugs::default()), 20))
 }
 
 /// Counts, and proposes what may be one bug.
-fn summarize(fleet: &Fleet, bugs: &Bugs) -> Report {
+pub(crate) fn summarize(fleet: &Fleet, bugs: &Bugs) -> Report {
     let mut report = Report::new(fleet, bugs);
     report.perhaps_same = propose::propose(&fleet.crashes, &report.signatures);
     report
@@ -186,17 +180,12 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     }
     print(&report, arguments, page)?;
     for alert in &report.alerts {
-        crate::tell(&format!("pagehaul-fleet: {}", alert.text));
+        crate::console::tell(&format!("pagehaul-fleet: {}", alert.text));
     }
     if arguments.fail_on_new || arguments.fail_on_rate.is_some() {
         return Ok(alert::exit_code(&report));
     }
     Ok(if report.unreadable.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(alert::UNKNOWN) })
-}
-
-/// Device and inode of a file that is read, which no output replaces.
-pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
-    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 fn print(report: &Report, arguments: &ReportArguments, page: CreateOptions<'_>) -> anyhow::Result<()> {
@@ -210,7 +199,7 @@ fn print(report: &Report, arguments: &ReportArguments, page: CreateOptions<'_>) 
     }
     if arguments.json {
         let text = serde_json::to_string_pretty(report)?;
-        return crate::say(&format!("{}\n", printable_json(&text)));
+        return crate::console::say(&format!("{}\n", printable_json(&text)));
     }
-    crate::say(&text::text(report, arguments.top))
+    crate::console::say(&text::text(report, arguments.top))
 }

@@ -6,7 +6,7 @@ use pagehaul_facts::similar;
 use serde::Serialize;
 
 use super::gather::{Crash, Row};
-use super::summary::Group;
+use super::group::Group;
 
 /// Pairs of a row that are kept: of a hundred variants of one bug, every pair would be similar.
 const MAX_OF_A_ROW: usize = 3;
@@ -25,7 +25,7 @@ pub(crate) struct Proposal {
     pub(crate) crashes: usize,
 }
 
-/// A row.
+/// A signature or a bug.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Named {
     pub(crate) sig: String,
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use crate::report::bugs::Bugs;
     use crate::report::gather::Fleet;
-    use crate::report::summary::Report;
+    use crate::report::group::groups;
 
     fn crash(sig: &str, coarse: &str, frames: &str) -> Crash {
         Crash {
@@ -136,7 +136,7 @@ mod tests {
 
     fn proposals(crashes: Vec<Crash>) -> Vec<Proposal> {
         let fleet = Fleet { crashes, unreadable: Vec::new() };
-        propose(&fleet.crashes, &Report::new(&fleet, &Bugs::default()).signatures)
+        propose(&fleet.crashes, &groups(&fleet, &Bugs::default()))
     }
 
     #[test]

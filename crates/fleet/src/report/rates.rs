@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::exposure::{Exposure, Hosts, Machines};
 use super::gather::{Crash, Row};
+use super::group::Group;
 use super::interval::{CONFIDENCE, Interval, chance, rate, ratio};
-use super::summary::Group;
 
 /// Hours that rates are given for.
 const PER: f64 = 1_000.0;

@@ -3,16 +3,17 @@
 use pagehaul_present::{Cell, Table, Tone};
 
 use super::compare::{Comparison, Verdict};
+use super::group::{Group, KnownBug};
 use super::interval::Interval;
 use super::propose::Named;
 use super::rates::{By, Rates};
-use super::summary::{Group, KnownBug, Report};
+use super::summary::Report;
 
 /// Kernels of a signature that are named.
 const MAX_KERNELS: usize = 3;
 
 /// Builds the report.
-pub(super) fn text(report: &Report, top: usize) -> String {
+pub(crate) fn text(report: &Report, top: usize) -> String {
     let mut out = heading(report) + "\n\n";
     if let Some(since) = report.since {
         out += &format!("signatures first seen since {}: {}\n", time(Some(since)), report.signatures.len());

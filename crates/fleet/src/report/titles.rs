@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::summary::Group;
+use super::group::Group;
 
 /// Digits of a signature in a title.
 const DIGITS: usize = 8;
@@ -56,7 +56,7 @@ fn longer(title: &str, frames: &[String]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::summary::KnownBug;
+    use crate::report::group::KnownBug;
 
     fn group(title: &str, frames: &str, sig: &str) -> Group {
         let frames = frames.split(' ').map(str::to_owned).collect();

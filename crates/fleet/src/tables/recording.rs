@@ -10,18 +10,9 @@ use pagehaul_trace::{Input, TraceError, TraceFile, TraceInfo};
 use serde::Serialize;
 
 use super::{longs, texts};
+use crate::names::{LATENCY, RECLAIM};
 use crate::table::{Key, Table, Values};
 use pagehaul_redact::{Names, REMOVED, Redaction};
-
-/// Tables of page reclaim.
-const RECLAIM: [&str; 3] = ["reclaim_runs", "reclaim_figures", "reclaim_stalls"];
-/// Tables of latencies.
-const LATENCY: [&str; 2] = ["latency_runs", "latency_hist"];
-
-/// Whether a table has rows of recordings, so that its key is `run_id`.
-pub(crate) fn is_of_recordings(table: &str) -> bool {
-    RECLAIM.contains(&table) || LATENCY.contains(&table)
-}
 
 /// Makes the tables of a recording, and the reasons for those that it lacks.
 ///

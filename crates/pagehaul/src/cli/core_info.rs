@@ -1,5 +1,6 @@
 //! `pagehaul info` for cores and checkpoints of processes.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -15,6 +16,10 @@ use crate::cli::options::Json;
 pub(crate) fn run(path: &Path, json: Json) -> anyhow::Result<Option<ExitCode>> {
     // A checkpoint may be named by its directory. Opening a pipe would block.
     if !path.is_file() && !path.is_dir() {
+        return Ok(None);
+    }
+    // What opens dumps says why.
+    if path.is_file() && File::open(path).is_err() {
         return Ok(None);
     }
     if let Some(info) = describe_checkpoint(path)? {

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use pagehaul_facts::Kind;
-use pagehaul_inspect::{Part, Report, Task, chain};
+use pagehaul_inspect::{Part, Task, TriageReport, chain};
 use pagehaul_present::time::seconds;
 
 use super::lines::INNERMOST;
 use super::stack::stack_lines;
 
-pub(super) fn cpus(report: &Report, out: &mut String, full: bool) {
+pub(super) fn cpus(report: &TriageReport, out: &mut String, full: bool) {
     if report.gaps.lacks(Part::Cpus) {
         put!(out, "\nCPUs: not known");
         return;
@@ -50,7 +50,7 @@ pub(super) fn cpus(report: &Report, out: &mut String, full: bool) {
 }
 
 /// Why a CPU has no registers.
-fn without_registers(report: &Report) -> &'static str {
+fn without_registers(report: &TriageReport) -> &'static str {
     match (report.running, report.cpus.iter().any(|cpu| cpu.saved_registers)) {
         (true, _) => "running",
         (false, true) => "no registers: it did not answer",

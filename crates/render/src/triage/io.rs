@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use pagehaul_inspect::Report;
+use pagehaul_inspect::TriageReport;
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::time::seconds;
 
 use super::lines::{FEW, more};
 
-pub(super) fn io(report: &Report, out: &mut String, full: bool) {
+pub(super) fn io(report: &TriageReport, out: &mut String, full: bool) {
     for device in &report.suspended {
         let waiting = if device.has_waiting { ", I/O waits" } else { "" };
         put!(out, "\nSuspended: {}, mapped_device {}{waiting}", device.disk, device.address);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pagehaul_inspect::{Part, Report};
+use pagehaul_inspect::{Part, TriageReport};
 use pagehaul_present::number::{count, counted};
 use pagehaul_present::time::{seconds, utc};
 
@@ -11,7 +11,7 @@ pub(super) const FEW: usize = 4;
 /// Frames of a stack in one line.
 pub(super) const INNERMOST: usize = 4;
 
-pub(super) fn header(report: &Report, name: &str, out: &mut String) {
+pub(super) fn header(report: &TriageReport, name: &str, out: &mut String) {
     let system = &report.system;
     let mut facts = vec![system.release.clone()];
     facts.extend(system.hostname.iter().filter(|host| *host != "(none)").map(|host| format!("host {host}")));
@@ -25,7 +25,7 @@ pub(super) fn header(report: &Report, name: &str, out: &mut String) {
     }
 }
 
-pub(super) fn missing(report: &Report, out: &mut String) {
+pub(super) fn missing(report: &TriageReport, out: &mut String) {
     if report.missing.is_empty() {
         return;
     }
@@ -36,7 +36,7 @@ pub(super) fn missing(report: &Report, out: &mut String) {
     more(report.missing.len(), 20, "facts that are missing", out);
 }
 
-pub(super) fn at_least(report: &Report, part: Part) -> &'static str {
+pub(super) fn at_least(report: &TriageReport, part: Part) -> &'static str {
     if report.gaps.is_partial(part) { "at least " } else { "" }
 }
 

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use pagehaul_inspect::Report;
+use pagehaul_inspect::TriageReport;
 
-pub(super) fn log(report: &Report, out: &mut String) {
+pub(super) fn log(report: &TriageReport, out: &mut String) {
     put!(out, "\nEnd of the log");
     for last in &report.log {
         let mark = if last.important { '!' } else { ' ' };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pagehaul_inspect::{Report, is_kib};
+use pagehaul_inspect::{TriageReport, is_kib};
 use pagehaul_machine::PageCount;
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count, counted};
@@ -11,7 +11,7 @@ use pagehaul_present::number::{bytes, count, counted};
 const ROWS: usize = 10;
 
 /// What of the page cache is not on the disk yet.
-fn unwritten(report: &Report) -> String {
+fn unwritten(report: &TriageReport) -> String {
     let counters = [("nr_dirty", "dirty"), ("nr_writeback", "under writeback")];
     let counts = counters.map(|(counter, name)| (report.memory.counter(counter).unwrap_or_default(), name));
     let counts = counts.iter().filter(|(pages, _)| *pages > PageCount::ZERO);
@@ -20,7 +20,7 @@ fn unwritten(report: &Report) -> String {
     if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) }
 }
 
-pub(super) fn memory(report: &Report, out: &mut String, full: bool) {
+pub(super) fn memory(report: &TriageReport, out: &mut String, full: bool) {
     let memory = &report.memory;
     let size = |pages: PageCount| bytes(pages.bytes(report.system.page_size));
     let mut facts = Vec::new();

@@ -29,26 +29,26 @@ mod what;
 #[cfg(feature = "html")]
 pub use html::page;
 pub use next::name_commands;
-use pagehaul_inspect::{Detail, Difference, Report, StackTrace, Task, TaskStack, Timers};
+use pagehaul_inspect::{Detail, Difference, StackTrace, Task, TaskStack, Timers, TriageReport};
 pub use section::Section;
 
 /// Formats the one screen of the dump `name`.
-pub fn summary(report: &Report, name: &str) -> String {
+pub fn summary(report: &TriageReport, name: &str) -> String {
     printable(&text::summary(report, name))
 }
 
 /// Formats some sections, in full, and what is missing.
-pub fn sections(report: &Report, timers: &Timers, sections: &[Section]) -> String {
+pub fn sections(report: &TriageReport, timers: &Timers, sections: &[Section]) -> String {
     printable(&text::sections(report, timers, sections))
 }
 
 /// Formats all tasks, with their stacks if there are any.
-pub fn tasks(report: &Report, stacks: &[TaskStack]) -> String {
+pub fn tasks(report: &TriageReport, stacks: &[TaskStack]) -> String {
     printable(&tasks::tasks(report, stacks))
 }
 
 /// Formats one task.
-pub fn one_task(report: &Report, task: &Task, detail: &Detail, stack: Option<&StackTrace>) -> String {
+pub fn one_task(report: &TriageReport, task: &Task, detail: &Detail, stack: Option<&StackTrace>) -> String {
     printable(&one_task::one_task(report, task, detail, stack))
 }
 

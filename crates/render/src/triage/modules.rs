@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pagehaul_inspect::{Part, Report};
+use pagehaul_inspect::{Part, TriageReport};
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count};
 
@@ -11,7 +11,7 @@ use super::lines::at_least;
 /// What is said of a list of modules that broke off.
 const NOT_ALL_MODULES: &str = "the others could not be read";
 
-pub(super) fn modules(report: &Report, out: &mut String, full: bool) {
+pub(super) fn modules(report: &TriageReport, out: &mut String, full: bool) {
     let modules = &report.modules;
     if !report.modules_known {
         put!(out, "\nModules: not known");

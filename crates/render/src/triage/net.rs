@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use pagehaul_inspect::{NetDevice, Report};
+use pagehaul_inspect::{NetDevice, TriageReport};
 use pagehaul_present::Table;
 use pagehaul_present::number::{count, counted};
 use pagehaul_present::time::seconds;
 
 use super::lines::{FEW, more};
 
-pub(super) fn net(report: &Report, out: &mut String, full: bool) {
+pub(super) fn net(report: &TriageReport, out: &mut String, full: bool) {
     let net = &report.net;
     let busy = net.devices.iter().filter(|device| !device.busy.is_empty()).count();
     let received: u64 = net.backlogs.iter().map(|backlog| backlog.packets).sum();

@@ -1,6 +1,6 @@
 //! Which command shows more of a finding: libraries name what to look at, and this is the command line's knowledge.
 
-use pagehaul_inspect::{Next, Report};
+use pagehaul_inspect::{Next, TriageReport};
 
 use super::Section;
 
@@ -30,7 +30,7 @@ fn of_section(section: Section) -> String {
 }
 
 /// Names the commands in a report that is to be JSON.
-pub fn name_commands(report: &mut Report) {
+pub fn name_commands(report: &mut TriageReport) {
     for finding in &mut report.verdict {
         finding.command = Some(command(finding.next));
     }

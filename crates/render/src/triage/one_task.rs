@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pagehaul_inspect::{Detail, Report, StackTrace, Task};
+use pagehaul_inspect::{Detail, StackTrace, Task, TriageReport};
 use pagehaul_present::number::{bytes, counted};
 
 use super::lines::more;
@@ -14,7 +14,12 @@ use super::waits::waits_of;
 const MAPPINGS: usize = 32;
 
 /// One task.
-pub(super) fn one_task(report: &Report, task: &Task, detail: &Detail, stack: Option<&StackTrace>) -> String {
+pub(super) fn one_task(
+    report: &TriageReport,
+    task: &Task,
+    detail: &Detail,
+    stack: Option<&StackTrace>,
+) -> String {
     let mut out = String::new();
     task_line(task, &mut out);
     let flags = detail.flags.iter().map(|flag| format!(", {flag}")).collect::<String>();

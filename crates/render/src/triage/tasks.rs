@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pagehaul_inspect::{Part, Report, Task, TaskStack};
+use pagehaul_inspect::{Part, Task, TaskStack, TriageReport};
 use pagehaul_present::Table;
 use pagehaul_present::number::count;
 use pagehaul_present::time::seconds;
@@ -11,11 +11,11 @@ use super::lines::{FEW, INNERMOST, at_least, more};
 use super::stack::stack_lines;
 
 /// The number of tasks, or the least possible one.
-pub(super) fn task_count(report: &Report) -> String {
+pub(super) fn task_count(report: &TriageReport) -> String {
     format!("{}{}", at_least(report, Part::Tasks), count(report.tasks.all.len() as u64))
 }
 
-pub(super) fn tasks_section(report: &Report, out: &mut String, full: bool) {
+pub(super) fn tasks_section(report: &TriageReport, out: &mut String, full: bool) {
     let states: Vec<String> =
         report.states.iter().map(|(letter, number)| format!("{} {letter}", count(*number as u64))).collect();
     if report.tasks.all.is_empty() {
@@ -48,7 +48,7 @@ pub(super) fn tasks_section(report: &Report, out: &mut String, full: bool) {
 }
 
 /// All tasks, with their stacks if there are any.
-pub(super) fn tasks(report: &Report, stacks: &[TaskStack]) -> String {
+pub(super) fn tasks(report: &TriageReport, stacks: &[TaskStack]) -> String {
     if stacks.is_empty() {
         let mut table = Table::new(["pid", "tgid", "ppid", "state", "cpu", "last run", "comm"]).left([3, 6]);
         for task in &report.tasks.all {

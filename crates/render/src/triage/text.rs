@@ -1,12 +1,12 @@
 //! The one screen, and sections.
 
-use pagehaul_inspect::{Report, Timers};
+use pagehaul_inspect::{Timers, TriageReport};
 
 use super::lines::{header, missing};
 use super::{Section, cpus, io, log, memory, modules, net, tasks, timers, verdict, waits, what};
 
 /// The one screen.
-pub(super) fn summary(report: &Report, name: &str) -> String {
+pub(super) fn summary(report: &TriageReport, name: &str) -> String {
     let mut out = String::new();
     header(report, name, &mut out);
     what::what(report, &mut out, false);
@@ -23,14 +23,14 @@ pub(super) fn summary(report: &Report, name: &str) -> String {
 }
 
 /// Some sections, in full, and what is missing.
-pub(super) fn sections(report: &Report, timers: &Timers, sections: &[Section]) -> String {
+pub(super) fn sections(report: &TriageReport, timers: &Timers, sections: &[Section]) -> String {
     let mut out = sections_only(report, timers, sections);
     missing(report, &mut out);
     out
 }
 
 /// Some sections, in full.
-pub(super) fn sections_only(report: &Report, timers: &Timers, sections: &[Section]) -> String {
+pub(super) fn sections_only(report: &TriageReport, timers: &Timers, sections: &[Section]) -> String {
     let mut out = String::new();
     for section in sections {
         match section {

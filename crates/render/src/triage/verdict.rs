@@ -2,19 +2,19 @@
 
 use std::fmt::Write as _;
 
-use pagehaul_inspect::Report;
+use pagehaul_inspect::TriageReport;
 
 use super::next::command;
 
 /// The verdict without a finding, which names what was not looked at.
-pub(super) fn nothing_found(report: &Report) -> String {
+pub(super) fn nothing_found(report: &TriageReport) -> String {
     if report.gaps.is_empty() {
         return "nothing suspicious found".into();
     }
     format!("nothing suspicious found in what could be read; {}", report.gaps.describe())
 }
 
-pub(super) fn verdict(report: &Report, out: &mut String) {
+pub(super) fn verdict(report: &TriageReport, out: &mut String) {
     put!(out, "\nVerdict");
     if report.verdict.is_empty() {
         put!(out, "  {}", nothing_found(report));

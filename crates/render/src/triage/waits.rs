@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use pagehaul_inspect::{Held, Report, Task};
+use pagehaul_inspect::{Held, Task, TriageReport};
 use pagehaul_present::number::counted;
 use pagehaul_present::time::seconds;
 
 use super::lines::{FEW, INNERMOST, more};
 
-pub(super) fn waits(report: &Report, out: &mut String, full: bool) {
+pub(super) fn waits(report: &TriageReport, out: &mut String, full: bool) {
     let locks = &report.locks;
     if let Some(none) = locks.none() {
         if full {
@@ -67,7 +67,7 @@ pub(super) fn waits_of(tasks: usize) -> String {
 }
 
 /// Where the holder of a lock is: what it waits for in turn.
-fn holder_place(report: &Report, held: &Held) -> Option<String> {
+fn holder_place(report: &TriageReport, held: &Held) -> Option<String> {
     let (_, pid) = held.owner.as_ref()?;
     let task = report.tasks.by_pid(*pid)?;
     let place = held.owner_stack.as_ref().map(|stack| stack.innermost(INNERMOST));

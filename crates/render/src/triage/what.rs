@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use pagehaul_facts::Kind;
-use pagehaul_inspect::{Report, Task};
+use pagehaul_inspect::{Task, TriageReport};
 
 use super::stack::put_frames;
 
-pub(super) fn what(report: &Report, out: &mut String, full: bool) {
+pub(super) fn what(report: &TriageReport, out: &mut String, full: bool) {
     let death = &report.death;
     if report.running {
         put!(out, "\nThe machine runs: this is the moment at which its memory was read");

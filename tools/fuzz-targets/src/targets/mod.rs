@@ -4,7 +4,6 @@ pub mod age;
 pub mod btf;
 pub mod capture;
 pub mod census;
-#[cfg(feature = "internal")]
 pub mod checkpoint;
 pub mod classify;
 pub mod codecs;
@@ -13,6 +12,7 @@ pub mod crash_log;
 pub mod elf;
 pub mod facts;
 pub mod flattened;
+pub mod fleet_tables;
 pub mod frame_records;
 pub mod hist;
 pub mod image;
@@ -27,13 +27,10 @@ pub mod notes;
 pub mod orc;
 pub mod page_tables;
 pub mod process_core;
-#[cfg(feature = "internal")]
 pub mod process_proc;
 pub mod rank;
 pub mod reclaim_compare;
-#[cfg(feature = "internal")]
 pub mod remote_answer;
-#[cfg(feature = "internal")]
 pub mod restart;
 pub mod split;
 pub mod sums;
@@ -47,12 +44,13 @@ pub mod vmcoreinfo;
 /// A target's name, and what it does with bytes.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All targets but those of parsers that only the feature `internal` shows.
+/// All targets.
 pub const ALL: &[Target] = &[
     ("age", age::run),
     ("btf", btf::run),
     ("capture", capture::run),
     ("census", census::run),
+    ("checkpoint", checkpoint::run),
     ("classify", classify::run),
     ("codecs", codecs::run),
     ("convert", convert::run),
@@ -60,6 +58,7 @@ pub const ALL: &[Target] = &[
     ("elf", elf::run),
     ("facts", facts::run),
     ("flattened", flattened::run),
+    ("fleet_tables", fleet_tables::run),
     ("frame_records", frame_records::run),
     ("hist", hist::run),
     ("image", image::run),
@@ -74,8 +73,11 @@ pub const ALL: &[Target] = &[
     ("orc", orc::run),
     ("page_tables", page_tables::run),
     ("process_core", process_core::run),
+    ("process_proc", process_proc::run),
     ("rank", rank::run),
     ("reclaim_compare", reclaim_compare::run),
+    ("remote_answer", remote_answer::run),
+    ("restart", restart::run),
     ("split", split::run),
     ("sums", sums::run),
     ("trace_file", trace_file::run),

@@ -1,19 +1,15 @@
-//! `pagehaul-fleet bench`: tables of synthetic crashes, and how long reports on them take.
+//! Tables of synthetic crashes, and how long reports on them take.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
-use clap::Args;
+use clap::Parser;
 use pagehaul_facts::SCHEMA_VERSION;
+use pagehaul_fleet::{Key, Table, Values, compact_all, files, report_text};
 use pagehaul_present::{Table as Rows, number};
-
-use crate::read::files;
-use crate::table::{Key, Table, Values};
-use crate::{compact, report};
 
 /// 2026-11-01, in seconds since 1970.
 const NOVEMBER: u64 = 1_793_491_200;
@@ -28,8 +24,8 @@ const ZONES: [&str; 3] = ["DMA", "DMA32", "Normal"];
 ///
 /// Writes tables of N crashes to a new directory: dumps, page_classes, memory_state, and tasks. Measures a report on the small files,
 /// compaction, and a report on the compact ones.
-#[derive(Debug, Args)]
-pub(crate) struct BenchArguments {
+#[derive(Debug, Parser)]
+struct Arguments {
     /// Directory of the tables, which must not exist. It stays
     directory: PathBuf,
     /// Crashes
@@ -40,7 +36,8 @@ pub(crate) struct BenchArguments {
     tasks: u64,
 }
 
-pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<ExitCode> {
+fn main() -> anyhow::Result<()> {
+    let arguments = &Arguments::parse();
     let directory = arguments.directory.as_path();
     ensure!(!directory.exists(), "{} exists", directory.display());
     let mut results = Rows::new(["", "seconds", "files", "bytes", "tasks"]);
@@ -55,13 +52,13 @@ pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<ExitCode> {
         Ok(())
     };
     measure("write", &|| write(arguments))?;
-    measure("report on small files", &|| report::text(directory).map(drop))?;
-    measure("compact", &|| compact::all(directory).map(drop))?;
+    measure("report on small files", &|| report_text(directory).map(drop))?;
+    measure("compact", &|| compact_all(directory).map(drop))?;
     for _ in 0..3 {
-        measure("report on compact files", &|| report::text(directory).map(drop))?;
+        measure("report on compact files", &|| report_text(directory).map(drop))?;
     }
-    crate::say(&results.to_string())?;
-    Ok(ExitCode::SUCCESS)
+    print!("{results}");
+    Ok(())
 }
 
 fn size(tables: &Path) -> anyhow::Result<(u64, u64)> {
@@ -74,7 +71,7 @@ fn size(tables: &Path) -> anyhow::Result<(u64, u64)> {
     Ok(sum)
 }
 
-fn write(arguments: &BenchArguments) -> anyhow::Result<()> {
+fn write(arguments: &Arguments) -> anyhow::Result<()> {
     for number in 0..arguments.crashes {
         for table in tables(number, arguments.tasks) {
             let directory =
