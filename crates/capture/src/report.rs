@@ -1,6 +1,7 @@
 use std::time::Instant;
 
 use pagehaul_kernel::PageClass;
+use pagehaul_machine::Pfn;
 use pagehaul_output::OutputFile;
 use pagehaul_run::{Outcome, Phase};
 use pagehaul_vmcore::Source;
@@ -55,7 +56,7 @@ pub struct MethodCount {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unreadable {
     /// Its PFN.
-    pub pfn: u64,
+    pub pfn: Pfn,
     /// Why.
     pub why: String,
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use pagehaul_codec::Method;
-use pagehaul_machine::PageSize;
+use pagehaul_machine::{PageSize, Pfn};
 
 use crate::WriteError;
 use crate::write_meter::WriteCosts;
@@ -39,7 +39,7 @@ pub struct PageBatch<'a> {
     /// The size of the pages.
     pub page_size: PageSize,
     /// The PFN of each page, ascending.
-    pub pfns: &'a [u64],
+    pub pfns: &'a [Pfn],
     /// How each page is stored.
     pub pages: &'a [StoredPage],
     /// The stored bytes of all pages, one after the other.
