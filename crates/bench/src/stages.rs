@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pagehaul_capture::{CaptureReport, NextPages, Options, Target, capture, with_kept_pages};
 use pagehaul_codec::{Compressor, Method};
 use pagehaul_kernel::{DumpLevel, Kernel, PageScanner};
-use pagehaul_machine::{PageSize, Pfn, PhysAddr};
+use pagehaul_machine::{PageSize, Pfn};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{MapPolicy, MappedFile, PAGE_SIZE, PageBuf, View};
 use pagehaul_run::Progress;
@@ -31,13 +31,11 @@ const WINDOW: u64 = 4 << 20;
 /// Parameters of the measurement.
 #[derive(Debug, Clone)]
 pub struct Config<'a> {
-    /// The source.
     pub source: &'a Path,
     /// The dump level.
     pub level: DumpLevel,
     /// How pages are compressed.
     pub method: Method,
-    /// Threads.
     pub threads: usize,
     /// Directory of the disk that dumps go to.
     pub directory: &'a Path,
@@ -48,7 +46,6 @@ pub struct Config<'a> {
 /// A stage of a capture.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stage {
-    /// Its name.
     pub name: &'static str,
     /// Seconds that it takes.
     pub seconds: f64,
@@ -91,17 +88,14 @@ pub struct Measured {
 /// A capture, stage by stage.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stages {
-    /// The source.
     pub source: String,
     /// The dump level.
     pub level: u8,
     /// Codec and level.
     pub codec: String,
-    /// Threads.
     pub threads: usize,
     /// Bytes of physical memory.
     pub memory_bytes: u64,
-    /// Bytes of struct pages.
     pub struct_page_bytes: u64,
     /// Pages kept.
     pub pages: u64,

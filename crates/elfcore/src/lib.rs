@@ -7,6 +7,8 @@
 //! A PT_LOAD whose `p_memsz` is larger than its `p_filesz` describes memory that the core does not hold: makedumpfile,
 //! crash and the kernel's own core dumps all mean it that way.
 
+#![deny(missing_docs)]
+
 pub mod dump;
 pub mod notes;
 mod program_header;

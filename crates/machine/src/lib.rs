@@ -4,6 +4,8 @@
 //! bytes without a [`PageSize`]. An [`Arch`] knows everything about one architecture; `arch/` has a directory for each.
 //! This crate reads no memory and no files.
 
+#![deny(missing_docs)]
+
 pub mod arch;
 mod extent;
 mod image;

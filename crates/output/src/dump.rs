@@ -36,7 +36,6 @@ impl StoredPage {
 /// Pages ready to be written.
 #[derive(Debug, Clone, Copy)]
 pub struct PageBatch<'a> {
-    /// The size of the pages.
     pub page_size: PageSize,
     /// The PFN of each page, ascending.
     pub pfns: &'a [Pfn],

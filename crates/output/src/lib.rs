@@ -39,7 +39,6 @@ pub enum WriteError {
     Write {
         /// Bytes of the failed write that are in the output.
         written: usize,
-        /// The system's error.
         source: io::Error,
     },
     /// What was written before cannot be read back.
@@ -47,7 +46,6 @@ pub enum WriteError {
     ReadBack {
         /// The part of the dump.
         what: &'static str,
-        /// The system's error.
         source: io::Error,
     },
 }

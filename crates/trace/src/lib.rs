@@ -57,7 +57,6 @@ pub use symbols::Symbols;
 /// Byte order and word size of the traced machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abi {
-    /// Big-endian.
     pub big_endian: bool,
     /// Bytes of a kernel `long`: 4 or 8.
     pub long_size: u8,
