@@ -7,6 +7,7 @@
 #![deny(missing_docs)]
 
 pub mod arch;
+mod architecture;
 mod extent;
 mod image;
 mod page_size;
@@ -16,7 +17,7 @@ mod registers;
 mod units;
 mod vmcoreinfo;
 
-pub use arch::{AddressLayout, Arch};
+pub use architecture::{AddressLayout, Arch};
 pub use extent::Extent;
 pub use image::{ImageSource, KernelMapping};
 pub use page_size::PageSize;
