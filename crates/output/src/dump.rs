@@ -6,7 +6,7 @@ use std::time::Instant;
 use pagehaul_codec::Method;
 use pagehaul_machine::{PageSize, Pfn};
 
-use crate::WriteError;
+use crate::error::WriteError;
 use crate::write_meter::WriteCosts;
 
 /// How one page is stored.
