@@ -46,7 +46,6 @@ pub struct ZeroTest {
     pub bytes: usize,
     /// The zero test, on zero pages.
     pub test: f64,
-    /// The sum.
     pub sum: f64,
 }
 

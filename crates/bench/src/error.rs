@@ -12,7 +12,6 @@ pub enum BenchError {
     /// The source is too short to measure anything on.
     #[error("{path} has {size} bytes; measuring takes at least {least}", path = path.display())]
     TooShort {
-        /// The file.
         path: PathBuf,
         /// Its size in bytes.
         size: u64,
@@ -22,11 +21,9 @@ pub enum BenchError {
     /// The system refused.
     #[error("cannot {action} {path}: {source}", path = path.display())]
     Io {
-        /// The file.
         path: PathBuf,
         /// What was being done.
         action: &'static str,
-        /// The error of the system.
         source: io::Error,
     },
     /// A capture failed.

@@ -28,9 +28,7 @@ pub const PLACE: f64 = 3.1e9;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
-    /// The CPUs.
     Cpus,
-    /// The disk.
     Disk,
     /// The writing thread.
     Writer,
@@ -47,7 +45,6 @@ pub struct Prediction {
     pub cpus: u32,
     /// Bytes per second the disk takes.
     pub disk: u64,
-    /// Seconds.
     pub seconds: f64,
     /// What limits the larger part of that time.
     pub limit: Limit,

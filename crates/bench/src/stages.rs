@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use pagehaul_capture::{CaptureReport, NextPages, Options, Target, capture, with_kept_pages};
 use pagehaul_codec::{Compressor, Method};
 use pagehaul_kernel::{DumpLevel, Kernel, PageScanner};
-use pagehaul_machine::{PageSize, PhysAddr};
+use pagehaul_machine::{PageSize, Pfn};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
-use pagehaul_physmem::{MapPolicy, MappedFile, PAGE_SHIFT, PAGE_SIZE, PageBuf, View};
+use pagehaul_physmem::{MapPolicy, MappedFile, PAGE_SIZE, PageBuf, View};
 use pagehaul_run::Progress;
 use pagehaul_vmcore::{Source, SourceKind};
 use serde::{Deserialize, Serialize};
@@ -31,13 +31,11 @@ const WINDOW: u64 = 4 << 20;
 /// Parameters of the measurement.
 #[derive(Debug, Clone)]
 pub struct Config<'a> {
-    /// The source.
     pub source: &'a Path,
     /// The dump level.
     pub level: DumpLevel,
     /// How pages are compressed.
     pub method: Method,
-    /// Threads.
     pub threads: usize,
     /// Directory of the disk that dumps go to.
     pub directory: &'a Path,
@@ -48,7 +46,6 @@ pub struct Config<'a> {
 /// A stage of a capture.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stage {
-    /// Its name.
     pub name: &'static str,
     /// Seconds that it takes.
     pub seconds: f64,
@@ -91,17 +88,14 @@ pub struct Measured {
 /// A capture, stage by stage.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stages {
-    /// The source.
     pub source: String,
     /// The dump level.
     pub level: u8,
     /// Codec and level.
     pub codec: String,
-    /// Threads.
     pub threads: usize,
     /// Bytes of physical memory.
     pub memory_bytes: u64,
-    /// Bytes of struct pages.
     pub struct_page_bytes: u64,
     /// Pages kept.
     pub pages: u64,
@@ -300,7 +294,8 @@ fn read_and_pack(source: &Source, method: Method, next: &NextPages<'_>) -> Resul
         batch.clear();
         let mut rest = &pfns[..];
         while let Some(&first) = rest.first() {
-            let run = rest.iter().zip(first..).take_while(|(pfn, next)| **pfn == *next).count();
+            let run =
+                rest.iter().zip(first.number()..).take_while(|(pfn, next)| pfn.number() == *next).count();
             let read = read_run(view.as_mut(), first, run, &mut batch, &mut kept.reading);
             rest = rest.get(read..).unwrap_or_default();
         }
@@ -312,13 +307,14 @@ fn read_and_pack(source: &Source, method: Method, next: &NextPages<'_>) -> Resul
 /// Reads up to `run` pages from `first`, and returns how many are done: at least one.
 fn read_run(
     view: &mut dyn View,
-    first: u64,
+    first: Pfn,
     run: usize,
     batch: &mut Vec<PageBuf>,
     seconds: &mut f64,
 ) -> usize {
+    let start_of_run = first.start(PageSize::KIB_4);
     let start = Instant::now();
-    if let Ok(window) = view.window(first << PAGE_SHIFT, run * PAGE_SIZE)
+    if let Ok(window) = view.window(start_of_run.get(), run * PAGE_SIZE)
         && let (pages @ [_, ..], _) = window.as_chunks()
     {
         black_box(every_word(pages.as_flattened()));
@@ -328,7 +324,7 @@ fn read_run(
     }
     // Unreadable pages are not packed.
     let mut page = [0; PAGE_SIZE];
-    if view.copy_page(PhysAddr::of_4k_page(first), &mut page).is_ok() {
+    if view.copy_page(start_of_run, &mut page).is_ok() {
         *seconds += start.elapsed().as_secs_f64();
         batch.push(page);
     }

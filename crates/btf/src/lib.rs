@@ -4,6 +4,8 @@
 //! in it: `task.get("signal->nr_threads")?.unsigned()`. Each access is checked, each walk is bounded, and a field that a
 //! kernel lacks is a [`Fault`] for the caller to decide on.
 
+#![deny(missing_docs)]
+
 mod collect;
 mod fault;
 mod maple;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pagehaul_codec::Method;
+use pagehaul_machine::Pfn;
 
 /// Batches between two decisions: a few tenths of a second, in which a slow disk completes several writes.
 const WINDOW: u32 = 32;
@@ -131,12 +132,12 @@ impl IncompressibleRegions {
     }
 
     /// Returns whether pages near `pfn` did not shrink. A wrong answer (two regions share a slot) costs a little space.
-    pub(crate) fn resists(&self, pfn: u64) -> bool {
+    pub(crate) fn resists(&self, pfn: Pfn) -> bool {
         self.place(pfn).load(Ordering::Relaxed) != 0
     }
 
     /// Records that `raw` of `pages` pages from `pfn` did not shrink.
-    pub(crate) fn saw(&self, pfn: u64, pages: usize, raw: usize) {
+    pub(crate) fn saw(&self, pfn: Pfn, pages: usize, raw: usize) {
         let resists = u8::from(raw * 2 > pages);
         let place = self.place(pfn);
         if place.load(Ordering::Relaxed) != resists {
@@ -144,8 +145,8 @@ impl IncompressibleRegions {
         }
     }
 
-    fn place(&self, pfn: u64) -> &AtomicU8 {
-        &self.0[(pfn >> REGION_SHIFT) as usize % REGIONS]
+    fn place(&self, pfn: Pfn) -> &AtomicU8 {
+        &self.0[(pfn.number() >> REGION_SHIFT) as usize % REGIONS]
     }
 }
 
@@ -222,9 +223,9 @@ mod tests {
     #[test]
     fn regions_that_do_not_shrink_are_remembered() {
         let regions = IncompressibleRegions::new();
-        regions.saw(0x1000, 32, 30);
-        assert!(regions.resists(0x11ff) && !regions.resists(0x1200));
-        regions.saw(0x1020, 32, 3);
-        assert!(!regions.resists(0x1000));
+        regions.saw(Pfn::new(0x1000), 32, 30);
+        assert!(regions.resists(Pfn::new(0x11ff)) && !regions.resists(Pfn::new(0x1200)));
+        regions.saw(Pfn::new(0x1020), 32, 3);
+        assert!(!regions.resists(Pfn::new(0x1000)));
     }
 }

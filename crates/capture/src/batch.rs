@@ -1,6 +1,6 @@
 //! Kept pages, cut into batches.
 
-use pagehaul_machine::PageSize;
+use pagehaul_machine::{PageSize, Pfn};
 use pagehaul_output::StoredBitmap;
 
 use crate::error::CaptureError;
@@ -96,7 +96,7 @@ impl<'a> Batcher<'a> {
     }
 
     /// Puts the PFNs of the next batch into `pfns`. Returns whether there was one.
-    pub(crate) fn next(&mut self, pfns: &mut Vec<u64>) -> Result<bool, CaptureError> {
+    pub(crate) fn next(&mut self, pfns: &mut Vec<Pfn>) -> Result<bool, CaptureError> {
         pfns.clear();
         while pfns.len() < self.batch_pages {
             if self.word == self.rest.kept.len() {
@@ -117,7 +117,8 @@ impl<'a> Batcher<'a> {
             };
             let bit = rest.trailing_zeros() as u64;
             *rest &= *rest - 1;
-            pfns.push((self.block - 1) * self.pages_per_block as u64 + self.word as u64 * 64 + bit);
+            let number = (self.block - 1) * self.pages_per_block as u64 + self.word as u64 * 64 + bit;
+            pfns.push(Pfn::new(number));
         }
         Ok(!pfns.is_empty())
     }

@@ -30,11 +30,9 @@ pub enum CaptureError {
     /// The output cannot be created.
     #[error("cannot {action} {path}: {source}", path = path.display())]
     Output {
-        /// The file.
         path: PathBuf,
         /// The action that failed.
         action: &'static str,
-        /// The system's error.
         source: io::Error,
     },
     /// The dump is written, but its checksums are not.

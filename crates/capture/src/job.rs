@@ -176,7 +176,6 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Returns the report.
     pub(crate) fn report(
         &self,
         output: Option<&Path>,

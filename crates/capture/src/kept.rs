@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use pagehaul_machine::Pfn;
 use pagehaul_run::Progress;
 use pagehaul_vmcore::Source;
 
@@ -12,7 +13,7 @@ use crate::options::Options;
 use crate::scan::scan;
 
 /// Fills a vector with the PFNs of the next batch, ascending, and returns whether there was one. Threads share it.
-pub type NextPages<'a> = dyn Fn(&mut Vec<u64>) -> Result<bool, CaptureError> + Sync + 'a;
+pub type NextPages<'a> = dyn Fn(&mut Vec<Pfn>) -> Result<bool, CaptureError> + Sync + 'a;
 
 /// Calls `work` with what hands out the kept pages in the batches of a capture.
 pub fn with_kept_pages<R>(

@@ -36,9 +36,7 @@ impl Format {
 /// Where a dump goes.
 #[derive(Debug, Clone)]
 pub enum Target {
-    /// A file.
     File {
-        /// Its path.
         path: PathBuf,
         /// Whether an existing file may be replaced.
         overwrite: bool,

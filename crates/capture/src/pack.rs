@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use pagehaul_codec::{Compressor, is_zero};
-use pagehaul_machine::PageSize;
+use pagehaul_machine::{PageCount, PageSize, Pfn, PhysAddr};
 use pagehaul_output::{PageBatch, StoredPage};
 use pagehaul_physmem::{PageState, PhysMemory, View};
 
@@ -19,12 +19,12 @@ const RUN_BYTES: usize = 128 << 10;
 pub(crate) struct Batch {
     page_size: PageSize,
     pub(crate) sequence: u64,
-    pub(crate) pfns: Vec<u64>,
+    pub(crate) pfns: Vec<Pfn>,
     pub(crate) stored: Vec<StoredPage>,
     data: Vec<u8>,
     used: usize,
     /// The first unreadable page, and why.
-    pub(crate) failure: Option<(u64, String)>,
+    pub(crate) failure: Option<(Pfn, String)>,
     /// Why its pages could not be determined.
     pub(crate) error: Option<CaptureError>,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Packer<'a> {
     page_size: PageSize,
     view: Box<dyn View + 'a>,
     /// Pages whose state the source knows without reading them, and that state; `None` if they have to be read.
-    known: (Range<u64>, Option<PageState>),
+    known: (Range<Pfn>, Option<PageState>),
     level: &'a AdaptiveLevel,
     /// One per method of the ladder. A context allocates its memory when it is first used.
     compressors: Vec<Compressor>,
@@ -97,7 +97,7 @@ impl<'a> Packer<'a> {
             memory,
             page_size,
             view: memory.view(),
-            known: (0..0, None),
+            known: (Pfn::default()..Pfn::default(), None),
             level,
             compressors: level
                 .ladder()
@@ -124,8 +124,8 @@ impl<'a> Packer<'a> {
             let regions = self.level.regions();
             let rung = if regions.is_some_and(|regions| regions.resists(pfn)) { 0 } else { rung };
             if !self.pack_run(pfn, run, rung, batch) {
-                for pfn in pfn..pfn + run as u64 {
-                    self.pack_page(pfn, rung, batch);
+                for page in 0..run as u64 {
+                    self.pack_page(pfn + PageCount::new(page), rung, batch);
                 }
             }
             if let Some(regions) = regions {
@@ -137,22 +137,22 @@ impl<'a> Packer<'a> {
     }
 
     /// Returns the state of a page if the source knows it without reading the page.
-    fn known_state(&mut self, pfn: u64) -> Option<PageState> {
+    fn known_state(&mut self, pfn: Pfn) -> Option<PageState> {
         if !self.known.0.contains(&pfn) {
-            let shift = self.page_size.shift();
-            let (state, end) = self.memory.known_state(pfn << shift);
+            let (state, end) = self.memory.known_state(pfn.start(self.page_size).get());
+            let (end, next) = (PhysAddr::new(end), pfn + PageCount::new(1));
             // Of the last page, only a part may be in that state.
             self.known = match state {
-                Some(_) if end >> shift > pfn => (pfn..end >> shift, state),
-                Some(_) => (pfn..pfn + 1, None),
-                None => (pfn..end.div_ceil(1 << shift).max(pfn + 1), None),
+                Some(_) if end.pfn(self.page_size) > pfn => (pfn..end.pfn(self.page_size), state),
+                Some(_) => (pfn..next, None),
+                None => (pfn..end.next_pfn(self.page_size).max(next), None),
             };
         }
         self.known.1
     }
 
     /// Stores the pages of the batch from `pfn` that are in a known state: terabytes of holes cost no reading.
-    fn store_known(&mut self, pfn: u64, state: PageState, rung: usize, batch: &mut Batch) {
+    fn store_known(&mut self, pfn: Pfn, state: PageState, rung: usize, batch: &mut Batch) {
         let left = batch.pfns.iter().skip(batch.stored.len());
         let known = batch.stored.len() + left.take_while(|pfn| self.known.0.contains(pfn)).count();
         let stored = if state == PageState::Present { StoredPage::Zero } else { StoredPage::Unreadable };
@@ -165,10 +165,10 @@ impl<'a> Packer<'a> {
 
     /// Packs the `run` pages from `pfn`, as many as one window holds whole. Returns false, with nothing packed, if it holds
     /// none or a byte could not be read.
-    fn pack_run(&mut self, pfn: u64, run: usize, rung: usize, batch: &mut Batch) -> bool {
+    fn pack_run(&mut self, pfn: Pfn, run: usize, rung: usize, batch: &mut Batch) -> bool {
         let (stored_before, used_before) = (batch.stored.len(), batch.used);
-        let (shift, bytes) = (self.page_size.shift(), self.page_size.bytes());
-        let Ok(window) = self.view.window(pfn << shift, run * bytes) else { return false };
+        let (start, bytes) = (pfn.start(self.page_size).get(), self.page_size.bytes());
+        let Ok(window) = self.view.window(start, run * bytes) else { return false };
         let pages = window.chunks_exact(bytes);
         let packed = pages.len() > 0;
         for page in pages {
@@ -184,8 +184,8 @@ impl<'a> Packer<'a> {
     }
 
     /// Packs a single page, which may span windows or follow an unreadable one.
-    fn pack_page(&mut self, pfn: u64, rung: usize, batch: &mut Batch) {
-        let stored = match self.view.block(pfn << self.page_size.shift(), &mut self.scratch) {
+    fn pack_page(&mut self, pfn: Pfn, rung: usize, batch: &mut Batch) {
+        let stored = match self.view.block(pfn.start(self.page_size).get(), &mut self.scratch) {
             Ok(page) => store(&mut self.compressors[rung], page, &mut batch.data[batch.used..]),
             Err(error) => {
                 batch.failure.get_or_insert_with(|| (pfn, error.to_string()));
@@ -205,9 +205,9 @@ impl<'a> Packer<'a> {
 }
 
 /// Returns how many of `pfns` are consecutive from the first, at most `most`.
-fn run_length(pfns: &[u64], most: usize) -> usize {
-    let first = pfns.first().copied().unwrap_or(0);
-    pfns.iter().take(most).zip(first..).take_while(|(pfn, next)| *pfn == next).count()
+fn run_length(pfns: &[Pfn], most: usize) -> usize {
+    let first = pfns.first().copied().unwrap_or_default().number();
+    pfns.iter().take(most).zip(first..).take_while(|(pfn, next)| pfn.number() == *next).count()
 }
 
 fn store(compressor: &mut Compressor, page: &[u8], out: &mut [u8]) -> StoredPage {
@@ -253,13 +253,13 @@ mod tests {
         for sequence in 0..16 {
             batch.sequence = sequence;
             let first = 0x5000 + sequence * PAGES;
-            batch.pfns = (first..first + PAGES).collect();
+            batch.pfns = (first..first + PAGES).map(Pfn::new).collect();
             packer.pack(&mut batch);
             let pages = batch.pages();
             for (pfn, (stored, place)) in pages.pfns.iter().zip(pages.stored()) {
                 if let StoredPage::Compressed(method, _) = stored {
                     decompressor.decompress(method.codec(), &pages.data[place], &mut page).unwrap();
-                    assert!(page[..] == image.page(*pfn), "PFN {pfn:#x}");
+                    assert!(page[..] == image.page(pfn.number()), "PFN {pfn:#x}");
                     methods.insert(method);
                 }
             }

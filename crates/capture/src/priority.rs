@@ -19,7 +19,6 @@ pub enum Priority {
     Slab,
     /// Code of the kernel and its modules, which debuggers mostly read from vmlinux.
     KernelText,
-    /// Struct pages.
     StructPages,
     /// Other pages of the kernel.
     Kernel,

@@ -1,6 +1,7 @@
 use std::time::Instant;
 
 use pagehaul_kernel::PageClass;
+use pagehaul_machine::Pfn;
 use pagehaul_output::OutputFile;
 use pagehaul_run::{Outcome, Phase};
 use pagehaul_vmcore::Source;
@@ -34,7 +35,6 @@ pub struct ClassCount {
 /// Pages of one priority in a dump that ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PriorityCount {
-    /// Their priority.
     pub priority: Priority,
     /// Pages to be kept.
     pub kept: u64,
@@ -54,9 +54,7 @@ pub struct MethodCount {
 /// A page to be kept that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unreadable {
-    /// Its PFN.
-    pub pfn: u64,
-    /// Why.
+    pub pfn: Pfn,
     pub why: String,
 }
 
@@ -116,12 +114,10 @@ pub struct Phases {
     pub finish: f64,
 }
 
-/// The report of a capture.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CaptureReport {
     /// How it ended.
     pub outcome: Outcome,
-    /// The source.
     pub source: String,
     /// The output, or the names of all parts; `None` for a dry run.
     pub output: Option<String>,
@@ -154,7 +150,6 @@ pub struct CaptureReport {
     pub excluded_from_source: u64,
     /// Pages to be kept.
     pub pages_kept: u64,
-    /// Pages excluded.
     pub pages_excluded: u64,
     /// Pages to be kept that the output holds; fewer than `pages_kept` if it ended early or pages were unreadable.
     pub pages_written: u64,

@@ -7,6 +7,8 @@
 //! A module per codec holds its built-in encoder, tuned for pages of 4 KiB: `lzo` (also a decoder),
 //! `deflate`, `zstd`. They share `common`. Libraries do everything else.
 
+#![deny(missing_docs)]
+
 mod common;
 mod compress;
 mod decompress;

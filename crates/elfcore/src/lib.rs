@@ -7,6 +7,9 @@
 //! A PT_LOAD whose `p_memsz` is larger than its `p_filesz` describes memory that the core does not hold: makedumpfile,
 //! crash and the kernel's own core dumps all mean it that way.
 
+#![deny(missing_docs)]
+
+mod constants;
 pub mod dump;
 pub mod notes;
 mod program_header;
@@ -14,6 +17,7 @@ mod read;
 mod vmcore_head;
 mod write;
 
+pub use constants::{EM_AARCH64, EM_X86_64};
 pub use program_header::{PF_R, PF_W, PF_X, PT_LOAD, PT_NOTE, ProgramHeader};
 pub use read::{ElfError, ElfHeaders};
 pub use vmcore_head::VmcoreHead;
@@ -21,12 +25,3 @@ pub use write::{
     FILE_HEADER, PROGRAM_HEADER, SECTION_HEADER, count_section, file_header, headers_end, set_incomplete,
     table_end,
 };
-
-/// `e_machine` of arm64.
-pub const EM_AARCH64: u16 = object::elf::EM_AARCH64.0;
-/// `e_machine` of x86_64.
-pub const EM_X86_64: u16 = object::elf::EM_X86_64.0;
-
-/// `e_flags` bit of an incomplete core. makedumpfile sets it (`DUMP_ELF_INCOMPLETE`) and crash reads it; x86_64 has no
-/// other use for the field.
-const INCOMPLETE: u32 = 1;

@@ -8,7 +8,7 @@ use object::pod::{Pod, from_bytes, slice_from_all_bytes};
 use object::read::elf::{FileHeader, ProgramHeader as _, SectionHeader};
 use object::{BigEndian, Endianness, LittleEndian};
 
-use crate::INCOMPLETE;
+use crate::constants::INCOMPLETE;
 use crate::program_header::ProgramHeader;
 
 /// Program headers read at a time.

@@ -1,4 +1,4 @@
-use crate::EM_X86_64;
+use crate::constants::EM_X86_64;
 use crate::program_header::ProgramHeader;
 use crate::write::{SECTION_HEADER, count_section, file_header, table_end};
 

@@ -7,7 +7,7 @@ use object::elf::{ET_CORE, EV_CURRENT, FileFlags, FileHeader64, Ident, Machine, 
 use object::pod::bytes_of;
 use object::{LittleEndian, U16, U32, U64};
 
-use crate::INCOMPLETE;
+use crate::constants::INCOMPLETE;
 
 /// Bytes of the file header.
 pub const FILE_HEADER: u64 = size_of::<FileHeader64<LittleEndian>>() as u64;

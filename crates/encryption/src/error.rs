@@ -30,7 +30,6 @@ pub enum RecipientError {
     /// A line of a file is none.
     #[error("{path}, line {line}: {what}", path = path.display())]
     InvalidLine {
-        /// The file.
         path: PathBuf,
         /// Its line, from 1.
         line: usize,
@@ -42,10 +41,5 @@ pub enum RecipientError {
     Empty(PathBuf),
     /// The file cannot be read.
     #[error("cannot read the recipients in {path}: {source}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }

@@ -1,6 +1,8 @@
 //! What identifies a crash, from the notes and the log of its dump: an ID, the kind of death, a signature that groups
 //! crashes of the same cause over builds and machines. No symbols, no types, no debug files.
 
+#![deny(missing_docs)]
+
 mod crash;
 mod document;
 mod event;

@@ -5,6 +5,8 @@
 //! [candidate](candidate), and a candidate counts only if memory [proves](proof) it: by its addresses, the kernel's own name and release
 //! are in memory, and its page tables map them there.
 
+#![deny(missing_docs)]
+
 mod candidate;
 mod choice;
 mod cpu_notes;

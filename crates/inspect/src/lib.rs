@@ -9,6 +9,8 @@
 //!
 //! Nothing needs debug symbols. If a kernel lacks a field, the report leaves the fact out and names the reason.
 
+#![deny(missing_docs)]
+
 mod findings;
 mod hex;
 mod machine;

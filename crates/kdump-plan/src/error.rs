@@ -11,16 +11,10 @@ pub enum PlanError {
     Bench(#[from] BenchError),
     /// A file of rates cannot be read.
     #[error("cannot read {path}: {source}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// A file of rates is something else.
     #[error("{path} is not what `pagehaul bench capture --json` prints: {source}", path = path.display())]
     NotRates {
-        /// The file.
         path: PathBuf,
         /// What is wrong.
         source: serde_json::Error,
@@ -28,7 +22,6 @@ pub enum PlanError {
     /// Rates that cannot be planned with.
     #[error("{path} has {what}", path = path.display())]
     Rates {
-        /// The file.
         path: PathBuf,
         /// What is wrong with them, and what to do.
         what: String,

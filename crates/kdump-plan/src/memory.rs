@@ -55,7 +55,6 @@ pub struct Class {
 pub struct Memory {
     /// Its pages by use.
     pub classes: Vec<Class>,
-    /// The size of its pages.
     pub page_size: PageSize,
     /// Where the numbers of pages come from.
     pub pages: Origin,
@@ -231,9 +230,7 @@ impl Class {
 /// A dump of one level.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Dump {
-    /// The level.
     pub level: u8,
-    /// Its pages.
     pub pages: u64,
     /// Size of the file.
     pub bytes: u64,

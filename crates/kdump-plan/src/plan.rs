@@ -15,7 +15,6 @@ use crate::{disk, rates};
 /// Dump levels of the table: all, without zero pages, without free pages, without free pages and cache, without user pages, least.
 const LEVELS: [u8; 6] = [0, 1, 17, 23, 25, 31];
 
-/// A plan.
 #[derive(Debug, Serialize)]
 pub struct Plan {
     /// The kernel's release.

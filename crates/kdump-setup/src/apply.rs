@@ -23,11 +23,9 @@ pub enum ApplyError {
     /// The system refused.
     #[error("cannot {action} {path}: {source}", path = path.display())]
     Io {
-        /// The file.
         path: PathBuf,
         /// The action that failed.
         action: &'static str,
-        /// The system's error.
         source: io::Error,
     },
     /// Nothing was applied.
@@ -36,7 +34,6 @@ pub enum ApplyError {
     /// Another program wrote it.
     #[error("{path} has changed since `kdump apply`; restore it by hand from {saved}", path = path.display(), saved = saved.display())]
     Changed {
-        /// The file.
         path: PathBuf,
         /// Where its earlier contents are.
         saved: PathBuf,
@@ -47,7 +44,6 @@ pub enum ApplyError {
     /// No plan changes this file.
     #[error("{saved} names {path}, which `kdump apply` does not change; nothing was restored", path = path.display(), saved = saved.display())]
     Foreign {
-        /// The file.
         path: PathBuf,
         /// Where it is named.
         saved: PathBuf,

@@ -20,7 +20,6 @@ pub enum State {
 /// A link with what proves it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Proof {
-    /// The link.
     pub link: Link,
     /// What is known of it.
     pub state: State,

@@ -39,7 +39,6 @@ pub enum Lockdown {
 /// A file that the capture kernel boots with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    /// Its path.
     pub path: PathBuf,
     /// When it was made; `None` if it does not exist.
     pub modified: Option<SystemTime>,
@@ -80,13 +79,11 @@ pub struct Firmware {
 /// What memory is used for, in bytes, by `/proc/meminfo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// The kernel's.
     pub kernel: u64,
     /// Anonymous memory of processes.
     pub user: u64,
     /// Page cache. Shmem counts as such, and level 31 excludes it too.
     pub cache: u64,
-    /// Free.
     pub free: u64,
 }
 
@@ -109,7 +106,6 @@ impl MemoryUse {
 pub struct Facts {
     /// The running kernel.
     pub release: Release,
-    /// Its command line.
     pub command_line: Vec<String>,
     /// RAM in bytes, with what is reserved.
     pub memory: u64,

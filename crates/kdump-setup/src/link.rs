@@ -43,7 +43,6 @@ impl Link {
         Self::Trigger,
     ];
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Firmware => "firmware",

@@ -46,7 +46,6 @@ pub enum PageUse {
     CachePrivate,
     /// Anonymous memory and HugeTLB pages.
     User,
-    /// Free.
     Free,
 }
 
@@ -54,7 +53,6 @@ impl PageUse {
     /// All uses.
     pub const ALL: [Self; 5] = [Self::Kernel, Self::Cache, Self::CachePrivate, Self::User, Self::Free];
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
@@ -131,12 +129,7 @@ pub struct LivePages {
 pub enum LivePagesError {
     /// A file cannot be read.
     #[error("cannot read {path}: {source}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// Without root, all addresses in `/proc/iomem` are 0.
     #[error("/proc/iomem shows no addresses of memory; run as root")]
     NoAddresses,

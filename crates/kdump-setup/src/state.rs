@@ -16,17 +16,14 @@ pub enum StateError {
     /// The system refused.
     #[error("cannot {action} {path}: {source}", path = path.display())]
     Io {
-        /// The file.
         path: PathBuf,
         /// The action that failed.
         action: &'static str,
-        /// The system's error.
         source: io::Error,
     },
     /// The file has something else.
     #[error("{path} is not as pagehaul writes it: {source}", path = path.display())]
     Foreign {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         source: serde_json::Error,

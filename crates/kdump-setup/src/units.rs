@@ -17,11 +17,9 @@ const DIRECTORIES: [&str; 5] = [
 /// A unit of a distribution's kdump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unit {
-    /// Its name.
     pub name: &'static str,
     /// Whether it must be started at boot.
     pub at_boot: bool,
-    /// Its file.
     pub file: Option<PathBuf>,
     /// The link or empty file that masks it.
     pub masked: Option<PathBuf>,

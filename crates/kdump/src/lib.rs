@@ -4,6 +4,8 @@
 //! the format produced: [`KdumpFile`], [`SplitSet`], and [`Flattened`], which presents a stream as the file it
 //! describes. [`mod@write`] writes, and documents the invariants that keep a dump valid at any moment.
 
+#![deny(missing_docs)]
+
 pub mod format;
 pub mod read;
 pub mod write;

@@ -8,6 +8,8 @@
 //! Supports kernels 4.4 to 7.3 for x86_64, 5.10 and later for arm64, and 6.5 and later for riscv64 ([`pagehaul_machine::arch`]). The
 //! keys in VMCOREINFO decide between kernels, not the release; each rule names the commit that made it necessary.
 
+#![deny(missing_docs)]
+
 mod address_space;
 mod class;
 mod detail;

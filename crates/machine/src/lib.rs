@@ -4,7 +4,10 @@
 //! bytes without a [`PageSize`]. An [`Arch`] knows everything about one architecture; `arch/` has a directory for each.
 //! This crate reads no memory and no files.
 
+#![deny(missing_docs)]
+
 pub mod arch;
+mod architecture;
 mod extent;
 mod image;
 mod page_size;
@@ -14,7 +17,7 @@ mod registers;
 mod units;
 mod vmcoreinfo;
 
-pub use arch::{AddressLayout, Arch};
+pub use architecture::{AddressLayout, Arch};
 pub use extent::Extent;
 pub use image::{ImageSource, KernelMapping};
 pub use page_size::PageSize;

@@ -1,5 +1,5 @@
 use crate::arch;
-use crate::arch::Arch;
+use crate::architecture::Arch;
 use crate::page_size::PageSize;
 
 /// The machine that a source is of, as its header says: architecture, layout of integers, size of pages.

@@ -19,7 +19,6 @@ pub enum MountError {
     /// The system refused.
     #[error("cannot {action} {path}: {source}", path = path.display())]
     Io {
-        /// The directory.
         path: PathBuf,
         /// What was being done.
         action: &'static str,
@@ -32,31 +31,19 @@ pub enum MountError {
          --device /dev/fuse",
         path = path.display()
     )]
-    NoDevice {
-        /// The directory.
-        path: PathBuf,
-    },
+    NoDevice { path: PathBuf },
     /// Only root mounts without the helper.
     #[error(
         "cannot mount on {path}: fusermount3 is not on PATH, and only root mounts without it; install fuse3",
         path = path.display()
     )]
-    NoHelper {
-        /// The directory.
-        path: PathBuf,
-    },
+    NoHelper { path: PathBuf },
     /// The mount would hide what is in the directory.
     #[error("{path} is not empty, and the mount would hide what is in it; name an empty directory", path = path.display())]
-    NotEmpty {
-        /// The directory.
-        path: PathBuf,
-    },
+    NotEmpty { path: PathBuf },
     /// Something is mounted there.
     #[error("something is mounted on {path}; unmount it first, or name another directory", path = path.display())]
-    InUse {
-        /// The directory.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
 }
 
 /// Returns an error if `path` is no empty directory that can be mounted on.

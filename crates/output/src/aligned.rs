@@ -15,7 +15,6 @@ impl AlignedBuffer {
         Self(vec![Block::new_zeroed(); length.div_ceil(size_of::<Block>())])
     }
 
-    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }

@@ -50,11 +50,9 @@ pub enum ChecksumError {
     /// The system refused.
     #[error("cannot {action} {path}: {source}", path = path.display())]
     Io {
-        /// The file.
         path: PathBuf,
         /// The action that failed.
         action: &'static str,
-        /// The system's error.
         source: io::Error,
     },
     /// The file cannot be created.
@@ -63,7 +61,6 @@ pub enum ChecksumError {
     /// The file does not hold valid checksums.
     #[error("{path}: line {line}: {what}", path = path.display())]
     Format {
-        /// The file.
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,

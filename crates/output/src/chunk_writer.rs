@@ -1,7 +1,8 @@
 //! Gathers consecutive bytes into large aligned writes.
 
 use crate::aligned::AlignedBuffer;
-use crate::{Output, WriteError};
+use crate::error::WriteError;
+use crate::output::Output;
 
 static ZEROS: [u8; 4096] = [0; 4096];
 

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::time::Instant;
 
 use pagehaul_codec::Method;
-use pagehaul_machine::PageSize;
+use pagehaul_machine::{PageSize, Pfn};
 
-use crate::WriteError;
+use crate::error::WriteError;
 use crate::write_meter::WriteCosts;
 
 /// How one page is stored.
@@ -36,10 +36,9 @@ impl StoredPage {
 /// Pages ready to be written.
 #[derive(Debug, Clone, Copy)]
 pub struct PageBatch<'a> {
-    /// The size of the pages.
     pub page_size: PageSize,
     /// The PFN of each page, ascending.
-    pub pfns: &'a [u64],
+    pub pfns: &'a [Pfn],
     /// How each page is stored.
     pub pages: &'a [StoredPage],
     /// The stored bytes of all pages, one after the other.

@@ -10,9 +10,10 @@ use pagehaul_physmem::file::ReadAt;
 use pagehaul_run::BytesWritten;
 
 use crate::checksums::{self, ChecksumError, Checksums, RunningChecksums};
+use crate::error::WriteError;
 use crate::new_file::{CreateOptions, Naming, NewFile, OutputError, Special};
+use crate::output::Output;
 use crate::write_meter::{WriteCosts, WriteMeter};
-use crate::{Output, WriteError};
 
 /// Direct writes are multiples of this: enough for every disk in use.
 const DIRECT_IO_ALIGNMENT: usize = 4096;

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use crate::{Output, WriteError};
+use crate::error::WriteError;
+use crate::output::Output;
 
 pub(crate) struct TestDisk {
     room: u64,

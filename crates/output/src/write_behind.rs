@@ -10,7 +10,8 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use crate::aligned::AlignedBuffer;
-use crate::{Output, WriteError};
+use crate::error::WriteError;
+use crate::output::Output;
 
 /// Chunks per writer: one being gathered, one being written, and three in the queue, so that a disk that pauses finds
 /// work when it resumes.

@@ -29,7 +29,8 @@ use crate::scan::scan;
 use crate::slot::Slot;
 use crate::suspects::suspects;
 use crate::tally::{FilePages, Rules, Tally};
-use crate::walks::{Walks, holders};
+use crate::walks::Walks;
+use crate::walks::files::holders;
 
 /// Owners of one row that are reported.
 const MAX_OWNERS: usize = 100;
@@ -52,7 +53,6 @@ pub struct Effort {
 pub enum References {
     /// If more than so many percent of the managed memory have no owner, and the memory is on no server.
     Above(u64),
-    /// Always.
     Always,
 }
 

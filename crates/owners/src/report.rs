@@ -171,9 +171,7 @@ impl Balance {
 /// A row: pages with one kind of owner.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The kind.
     pub kind: RowKind,
-    /// Pages.
     pub pages: PageCount,
     /// The largest owners.
     pub owners: Vec<Owner>,
@@ -186,7 +184,6 @@ pub struct Row {
 pub struct Owner {
     /// Name: a path, a process, a slab cache, a function.
     pub name: String,
-    /// Pages.
     pub pages: PageCount,
     /// What else is known, one phrase each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -232,7 +229,6 @@ pub struct Suspect {
     /// Directory of the mount or device, `comm/pid`, the name of several processes, slab cache, function; `None`: the whole row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Pages.
     pub pages: PageCount,
     /// Number of owners.
     pub members: usize,
@@ -241,7 +237,6 @@ pub struct Suspect {
     pub largest: Option<(String, PageCount)>,
     /// Number of files that were deleted, and are held.
     pub deleted: usize,
-    /// Their pages.
     pub deleted_pages: PageCount,
     /// Some of the processes that hold them.
     pub held_by: Vec<String>,
@@ -254,7 +249,6 @@ pub struct Suspect {
 /// How fragmented memory is, and by whom.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Fragmentation {
-    /// Pages of a page block.
     pub block_pages: PageCount,
     /// By migrate type of page blocks.
     pub types: Vec<BlockType>,
@@ -368,7 +362,6 @@ impl Cgroup {
 pub struct Outside {
     /// What they are.
     pub name: &'static str,
-    /// Pages.
     pub pages: PageCount,
 }
 

@@ -5,6 +5,8 @@
 //! the source allows it, or of a decompressed page. This crate knows nothing of kernels or dump
 //! formats beyond ELF.
 
+#![deny(missing_docs)]
+
 pub mod bits;
 mod error;
 mod fault;

@@ -4,7 +4,6 @@ use maud::{Markup, PreEscaped, html};
 
 use crate::html::swatch;
 
-/// An axis.
 #[derive(Clone, Copy)]
 pub struct Axis<'a> {
     /// What it shows, with its unit; files show it.

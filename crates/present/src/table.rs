@@ -21,7 +21,6 @@ pub enum Tone {
 /// A cell of a [`Table`]. Text output has only the text of it.
 #[derive(Debug, Clone, Default)]
 pub struct Cell {
-    /// The text.
     pub text: String,
     /// How it is to be read.
     pub tone: Tone,

@@ -17,7 +17,6 @@ const MAX_PIECES: usize = 1024;
 /// What could not be copied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Missing {
-    /// Pages.
     pub(crate) pages: u64,
     /// Address of the first of them.
     pub(crate) first: u64,

@@ -44,7 +44,6 @@ pub(crate) struct CoreFile {
     pub(crate) frames: Option<Vec<Frame>>,
 }
 
-/// The headers of a core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CoreHeaders {
     pub(crate) incomplete: bool,

@@ -45,7 +45,6 @@ pub enum ProcessError {
     Traced {
         /// The process.
         pid: Pid,
-        /// Its tracer.
         tracer: Pid,
         /// The tracer's name.
         name: String,
@@ -81,16 +80,10 @@ pub enum ProcessError {
     },
     /// A file of the process in /proc could not be read.
     #[error("cannot read {path}: {source}", path = path.display())]
-    Proc {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Proc { path: PathBuf, source: io::Error },
     /// A file in /proc does not read as expected.
     #[error("{path} has an unexpected format: {what}", path = path.display())]
     Format {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         what: String,
@@ -102,7 +95,6 @@ pub enum ProcessError {
         action: &'static str,
         /// The thread.
         tid: Pid,
-        /// The system's error.
         source: io::Error,
     },
     /// No snapshot can be made of this process.
@@ -116,11 +108,9 @@ pub enum ProcessError {
     /// The output cannot be made.
     #[error("cannot {action} {path}: {source}", path = path.display())]
     Output {
-        /// The file.
         path: PathBuf,
         /// The action that failed.
         action: &'static str,
-        /// The system's error.
         source: io::Error,
     },
     /// A codec cannot be set up.
@@ -131,7 +121,6 @@ pub enum ProcessError {
     Resource {
         /// The action that failed.
         action: &'static str,
-        /// The system's error.
         source: io::Error,
     },
     /// An argument for CRIU is an option that this program sets: the command line is wrong.
@@ -146,7 +135,6 @@ pub enum ProcessError {
     /// A file to be read is not what it should be.
     #[error("{path}: {what}", path = path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
         /// What is wrong, and where.
         what: String,

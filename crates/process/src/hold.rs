@@ -34,7 +34,6 @@ pub(crate) struct CoreSource {
 pub(crate) enum Hold {
     /// The process, stopped.
     Process(Stopped),
-    /// A snapshot of it.
     Snapshot(Held),
     /// Nothing: the process runs again. It was stopped for this long.
     Nothing(Duration),

@@ -22,19 +22,15 @@ pub struct CoreInfo {
     pub incomplete_because: Option<String>,
     /// The process.
     pub pid: Pid,
-    /// Its name.
     pub name: String,
     /// Its arguments, at most 79 bytes.
     pub arguments: String,
-    /// Its threads.
     pub threads: u64,
-    /// Its mappings.
     pub mappings: u64,
     /// Bytes of these.
     pub mapped_bytes: u64,
     /// Bytes of these that are in the core, holes included.
     pub held_bytes: u64,
-    /// Bytes of the file.
     pub file_bytes: u64,
     /// zstd frames.
     pub frames: u64,

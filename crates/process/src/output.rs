@@ -19,7 +19,6 @@ use crate::seekable::{self, Table, Zeros};
 pub enum Target {
     /// A file; one that exists is replaced only if `overwrite`.
     File {
-        /// Its path.
         path: PathBuf,
         /// Whether it may exist.
         overwrite: bool,

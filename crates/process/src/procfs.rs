@@ -85,7 +85,6 @@ pub(crate) struct Status {
     pub(crate) seccomp: u32,
     /// Whether it has user memory: kernel threads and zombies have none.
     pub(crate) has_memory: bool,
-    /// Its parent.
     pub(crate) parent: Pid,
     /// Bytes of private anonymous memory, in memory (Linux 4.5) and swapped out.
     pub(crate) anonymous: u64,

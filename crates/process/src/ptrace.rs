@@ -44,7 +44,6 @@ pub(crate) enum Waited {
     Signal(c_int),
     /// Stopped at a requested event: `PTRACE_EVENT_CLONE` and the like.
     Event(c_int),
-    /// It is gone.
     Gone,
 }
 

@@ -25,7 +25,6 @@ pub struct CoreReport {
     pub outcome: Outcome,
     /// The process.
     pub pid: Pid,
-    /// Its name.
     pub name: String,
     /// "stopped", "live" or "snapshot".
     pub mode: &'static str,
@@ -49,7 +48,6 @@ pub struct CoreReport {
     pub page_bytes: u64,
     /// Of these, bytes of zeros that became holes; 0 where they were compressed with the rest.
     pub zero_bytes: u64,
-    /// Bytes of the output.
     pub output_bytes: u64,
     /// Pages that could not be read; they read as zeros.
     pub unreadable_pages: u64,

@@ -57,7 +57,6 @@ pub enum KeyError {
     /// It cannot be read.
     #[error("cannot read the key {path}")]
     Read {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -70,12 +69,7 @@ pub enum KeyError {
     },
     /// It is too short to be a secret.
     #[error("the key {path} has {bytes} bytes; it needs {LEAST_KEY}: `head -c 32 /dev/urandom` makes one")]
-    Short {
-        /// The file.
-        path: PathBuf,
-        /// Its bytes.
-        bytes: usize,
-    },
+    Short { path: PathBuf, bytes: usize },
 }
 
 /// A key and what it does.

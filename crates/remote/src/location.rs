@@ -7,7 +7,6 @@ pub(crate) enum Location {
     Web(String),
     /// An object of a bucket.
     Bucket {
-        /// The bucket.
         bucket: String,
         /// The key of the object.
         key: String,

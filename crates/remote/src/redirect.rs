@@ -28,7 +28,6 @@ enum Scope {
     Public,
     /// A network of an organization: RFC 1918, 4193, 6598.
     Private,
-    /// This machine.
     Machine,
     /// The link, and the metadata service of a cloud.
     Link,

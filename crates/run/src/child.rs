@@ -30,7 +30,6 @@ pub enum ChildError {
     Start {
         /// "process" or "thread".
         what: &'static str,
-        /// The system's error.
         source: io::Error,
     },
     /// The output cannot be read.

@@ -18,7 +18,6 @@ pub enum Outcome {
     TimeLimit,
     /// The size limit was reached.
     SizeLimit,
-    /// The disk is full.
     DiskFull(String),
     /// The output could not be written.
     WriteFailed(String),

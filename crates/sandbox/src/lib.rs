@@ -65,7 +65,6 @@ pub enum EnterError {
     Files {
         /// What was to be allowed.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
 }

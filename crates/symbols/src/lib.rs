@@ -4,6 +4,8 @@
 //! No debug file is read. The tables are found through VMCOREINFO, which exports their addresses since 5fd8fea935a1 and
 //! f09bddbd8661 (6.0), or by a search of the kernel image.
 
+#![deny(missing_docs)]
+
 mod encoding;
 mod error;
 mod find;

@@ -8,17 +8,14 @@ pub enum TraceError {
     /// A system call failed.
     #[error("cannot {action} {path}: {source}", path = path.display())]
     Io {
-        /// The file.
         path: PathBuf,
         /// The action that failed: "open", "read" …
         action: &'static str,
-        /// The system's error.
         source: io::Error,
     },
     /// The contents of a file contradict its format.
     #[error("{path}: at offset {offset:#x}: {what}", path = path.display())]
     Format {
-        /// The file.
         path: PathBuf,
         /// Byte offset of the damaged structure.
         offset: u64,
@@ -28,7 +25,6 @@ pub enum TraceError {
     /// The file is valid, but of a kind that is not supported.
     #[error("{path}: {what}", path = path.display())]
     Unsupported {
-        /// The file.
         path: PathBuf,
         /// What is not supported, and the remedy.
         what: String,
@@ -63,7 +59,6 @@ pub enum TraceError {
     NoSuchEvent {
         /// The event system, such as `vmscan`.
         system: String,
-        /// The event.
         event: String,
     },
 }

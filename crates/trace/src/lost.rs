@@ -10,7 +10,6 @@ pub struct Losses {
 /// Losses of one CPU's buffer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuLosses {
-    /// The CPU.
     pub cpu: u32,
     /// Events that the kernel counted as lost.
     pub events: u64,

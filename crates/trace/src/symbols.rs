@@ -20,7 +20,6 @@ impl Symbols {
         Self::from_kallsyms(std::fs::read_to_string("/proc/kallsyms").unwrap_or_default())
     }
 
-    /// Returns the text.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -7,7 +7,6 @@ pub(crate) fn compressor() -> io::Result<CCtx<'static>> {
     CCtx::try_create().ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-/// Returns a decompressor.
 pub(crate) fn decompressor() -> io::Result<DCtx<'static>> {
     DCtx::try_create().ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }

@@ -1,6 +1,8 @@
 //! Opens the memory of a machine: one file of any format, or the parts of a split set. Reads all of it on every CPU, and
 //! verifies it.
 
+#![deny(missing_docs)]
+
 mod elf;
 mod file_memory;
 mod image;

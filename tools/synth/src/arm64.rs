@@ -89,7 +89,6 @@ impl Arm64 {
         (u64::MAX << self.va_bits).wrapping_sub(self.phys_offset(shift))
     }
 
-    /// `VMEMMAP_START`.
     pub(crate) fn vmemmap_start(self, era: Era) -> u64 {
         let shift = self.page_shift;
         if era < Era::V6_1 {

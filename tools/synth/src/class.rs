@@ -61,9 +61,7 @@ pub enum Kind {
     Buddy,
     /// Free, not yet accepted by the confidential guest.
     Unaccepted,
-    /// Slab.
     Slab,
-    /// Page table.
     PageTable,
     /// Poisoned, and unused.
     HwPoison,

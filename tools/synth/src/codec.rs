@@ -9,14 +9,11 @@ use crate::content::STAMP;
 pub enum Codec {
     /// Uncompressed.
     Raw,
-    /// zlib.
     Zlib,
     /// LZO1X, for pages that repeat their first 64 bytes ([`Content::Stamp`](crate::Content::Stamp), zeros).
     /// Other pages are stored uncompressed, as if they did not shrink.
     Lzo,
-    /// snappy.
     Snappy,
-    /// zstd.
     Zstd,
 }
 

@@ -9,7 +9,6 @@ pub type PageBytes = [u8; PAGE];
 /// Contents of a page, generated when read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Content {
-    /// Zeros.
     #[default]
     Zero,
     /// Words of a text, different on every page: compresses well.

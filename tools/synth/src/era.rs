@@ -2,7 +2,7 @@
 
 /// Kernel releases with the same rules, named after the first of them that this crate knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)]
+
 pub enum Era {
     V4_4,
     V4_10,

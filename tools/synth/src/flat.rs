@@ -7,7 +7,6 @@ use crate::content::Noise;
 pub enum Records {
     /// By offset.
     Ascending,
-    /// Shuffled.
     Shuffled,
     /// By offset, but the first 4 KiB are rewritten at the end, as by writers that know counts only then.
     Rewritten,

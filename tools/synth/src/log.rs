@@ -3,7 +3,6 @@
 use crate::content::{Content, PAGE};
 use crate::{Era, Machine};
 
-/// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Time in nanoseconds since boot.
@@ -12,7 +11,6 @@ pub struct Message {
     pub level: u8,
     /// `caller_id`: the PID of a task, or a CPU number with the highest bit set.
     pub caller: u32,
-    /// Text.
     pub text: &'static str,
 }
 

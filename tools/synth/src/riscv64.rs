@@ -20,7 +20,6 @@ impl Riscv64 {
     /// Every width.
     pub const ALL: [Self; 3] = [Self::Sv39, Self::Sv48, Self::Sv57];
 
-    /// `VA_BITS`.
     pub fn va_bits(self) -> u32 {
         match self {
             Self::Sv39 => 39,

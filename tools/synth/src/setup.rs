@@ -182,7 +182,6 @@ impl Setup {
         self.arm64.map_or(12, |arm64| arm64.page_shift)
     }
 
-    /// Bytes in a page.
     pub fn page_bytes(&self) -> u64 {
         1 << self.page_shift()
     }

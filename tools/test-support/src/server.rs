@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// A request.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// How many requests came before.
@@ -31,7 +30,6 @@ impl Request {
     }
 }
 
-/// A response.
 #[derive(Debug, Clone, Default)]
 pub struct Response {
     /// The status code.

@@ -64,7 +64,6 @@ impl Disk {
     }
 }
 
-/// A capture.
 #[derive(Debug, Clone)]
 struct Capture {
     limit: f64,

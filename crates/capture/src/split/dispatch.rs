@@ -4,6 +4,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use pagehaul_kdump::write::SplitUnit;
+use pagehaul_machine::Pfn;
 use pagehaul_pool::Ticket;
 use pagehaul_run::Progress;
 
@@ -26,7 +27,7 @@ pub(super) enum Task {
 pub(super) struct BatchTask {
     pub(super) part: usize,
     /// The first PFN of the unit.
-    pub(super) first_pfn: u64,
+    pub(super) first_pfn: Pfn,
     pub(super) unit: SplitUnit,
     pub(super) skip: usize,
 }
@@ -202,7 +203,7 @@ impl State {
         let next = skip + self.batch_pages;
         self.parts[part].unit = (next < split_unit.pages as usize).then_some((unit, next));
         self.parts[part].flushing = false;
-        let first_pfn = units.pfns(&(unit..unit + 1)).start;
+        let first_pfn = Pfn::new(units.pfns(&(unit..unit + 1)).start);
         Some(BatchTask { part, first_pfn, unit: split_unit, skip })
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pagehaul_machine::PageSize;
+use pagehaul_machine::{PageCount, PageSize, Pfn};
 use pagehaul_output::StoredBitmap;
 use pagehaul_physmem::{PhysMemory, bits};
 use pagehaul_pool::{Ticket, Work};
@@ -74,16 +74,16 @@ impl<'a> Work for SplitPacking<'a> {
 
 impl SplitPacking<'_> {
     /// Reads the PFNs of a batch.
-    fn load(&self, task: BatchTask, pfns: &mut Vec<u64>, words: &mut [u64]) -> Result<(), CaptureError> {
+    fn load(&self, task: BatchTask, pfns: &mut Vec<Pfn>, words: &mut [u64]) -> Result<(), CaptureError> {
         let bitmap = &self.bitmaps[task.part];
         let changed = || std::io::Error::other("its contents changed after they were written");
         bitmap
-            .load(task.first_pfn, words)
+            .load(task.first_pfn.number(), words)
             .and_then(|()| if bits::count(words) == task.unit.pages { Ok(()) } else { Err(changed()) })
             .map_err(|source| CaptureError::read_back(bitmap, source))?;
         pfns.clear();
         let ones = bits::ones(words).skip(task.skip).take(batch_pages(self.memory.1));
-        pfns.extend(ones.map(|bit| task.first_pfn + bit as u64));
+        pfns.extend(ones.map(|bit| task.first_pfn + PageCount::new(bit as u64)));
         Ok(())
     }
 }

@@ -124,7 +124,6 @@ fn finish_set(
     result
 }
 
-/// Returns the report.
 pub(super) fn report(
     job: &Job<'_>,
     parts: Vec<PartReport>,

@@ -1,4 +1,5 @@
-use super::{Expected, mib};
+use super::expected::Expected;
+use super::mib::mib;
 use crate::chain::Examination;
 use crate::config::Config;
 use crate::crashkernel::THREAD;

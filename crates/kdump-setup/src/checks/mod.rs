@@ -5,9 +5,11 @@ mod collector;
 mod configuration;
 mod cpus;
 mod encryption;
+mod expected;
 mod firmware;
 mod image;
 mod loading;
+mod mib;
 mod pstore;
 mod reservation;
 mod ssh;
@@ -16,19 +18,13 @@ mod target;
 mod triggers;
 mod units;
 
+pub use expected::Expected;
+pub(crate) use mib::mib;
+
 use crate::chain::{Chain, Examination};
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::link::Link;
-
-/// What the administrator expects beyond a dump.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Expected {
-    /// CPUs that the capture is to use.
-    pub cpus: Option<u32>,
-    /// Bytes per second that the target is to take.
-    pub disk: Option<u64>,
-}
 
 /// Examines a set-up link by link.
 pub fn examine(facts: &Facts, expected: &Expected) -> Chain {
@@ -59,9 +55,4 @@ pub fn examine(facts: &Facts, expected: &Expected) -> Chain {
 /// What is wrong with a set-up. Problems come first.
 pub fn check(facts: &Facts, expected: &Expected) -> Vec<Finding> {
     examine(facts, expected).findings
-}
-
-/// A size in MiB, as `crashkernel=` and distributions write it.
-pub(crate) fn mib(bytes: u64) -> String {
-    format!("{}M", bytes.div_ceil(1 << 20))
 }

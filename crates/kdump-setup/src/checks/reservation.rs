@@ -1,4 +1,4 @@
-use super::mib;
+use super::mib::mib;
 use crate::chain::Examination;
 use crate::config::Stack;
 use crate::crashkernel::{Reservation, default_reservation, recommended};

@@ -1,6 +1,6 @@
 //! The file systems that the capture kernel mounts.
 
-use super::mib;
+use super::mib::mib;
 use crate::chain::Examination;
 use crate::config::{Config, Stack, Target};
 use crate::facts::Facts;

@@ -1,6 +1,7 @@
 use std::path::Path;
 
-use super::{Expected, mib};
+use super::expected::Expected;
+use super::mib::mib;
 use crate::chain::Examination;
 use crate::config::{Config, Stack, Target};
 use crate::facts::Facts;

@@ -24,7 +24,6 @@ pub enum Stack {
 }
 
 impl Stack {
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::KdumpTools => "kdump-tools (Debian, Ubuntu)",

@@ -27,7 +27,6 @@ pub struct Settings {
 /// A file to change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// The file.
     pub path: PathBuf,
     /// Lines that it gets.
     pub lines: Vec<String>,
@@ -44,7 +43,6 @@ pub struct Change {
 /// A file that is not changed, because it is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ByHand {
-    /// The file.
     pub path: PathBuf,
     /// Why it is not changed.
     pub reason: String,

@@ -53,7 +53,6 @@ pub(crate) struct Part {
 /// What a part stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// This byte.
     Byte(u8),
     /// What a shell puts in its place: a parameter, a command's output, a home directory.
     Expansion,
@@ -69,7 +68,6 @@ pub(crate) enum Quote {
     Double,
 }
 
-/// An assignment.
 #[derive(Debug, Clone)]
 pub(crate) struct Assignment<'s> {
     pub(crate) name: String,

@@ -154,7 +154,7 @@ impl DumpWriter for SingleFileWriter<'_> {
         let mut descriptors = Vec::with_capacity(batch.len());
         let mut segments = 0;
         for (&pfn, (page, range)) in batch.pfns.iter().zip(batch.stored()) {
-            let rank = self.ranks.rank(pfn)?;
+            let rank = self.ranks.rank(pfn.number())?;
             let segment = DescriptorTable::segment_of(rank);
             segments += u64::from(segment != self.segment);
             self.segment = segment;

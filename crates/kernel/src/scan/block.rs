@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pagehaul_machine::Pfn;
 
-use super::Inconsistency;
+use super::inconsistency::Inconsistency;
 use super::kinds::SIZE;
 use super::matcher::PageMatcher;
 use crate::class::PageClass;

@@ -4,6 +4,7 @@
 mod avx2;
 mod block;
 mod groups;
+mod inconsistency;
 mod kinds;
 mod matcher;
 #[cfg(target_arch = "aarch64")]
@@ -19,6 +20,7 @@ use pagehaul_machine::Pfn;
 use pagehaul_physmem::View;
 
 use self::block::{Block, Stop};
+pub use self::inconsistency::Inconsistency;
 use self::matcher::PageMatcher;
 pub use self::scanned::{Scanned, StructPage};
 use crate::class::PageClass;
@@ -36,16 +38,6 @@ pub struct BlockReport {
     pub contradictions: u64,
     /// The first inconsistency, if any. Its pages are kept.
     pub inconsistency: Option<Inconsistency>,
-}
-
-/// Something in the kernel's structures that is impossible or unreadable. A crashed kernel may have destroyed them, so the
-/// scan continues: the pages concerned are [`PageClass::Undecided`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Inconsistency {
-    /// The first page concerned.
-    pub pfn: Pfn,
-    /// One sentence: what was found.
-    pub what: String,
 }
 
 /// Classifies the pages of one block after another, for one thread. Blocks may come in any order, and the result is

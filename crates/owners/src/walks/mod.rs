@@ -1,6 +1,6 @@
 //! Walks that find pages without a mark of their owner.
 
-mod files;
+pub(crate) mod files;
 mod per_cpu_lists;
 mod tables;
 mod vmalloc;
@@ -11,8 +11,6 @@ use pagehaul_inspect::{Machine, Tasks};
 use pagehaul_kernel::{Kernel, Memmap};
 use pagehaul_machine::{PageCount, Pfn};
 use pagehaul_physmem::PhysMemory;
-
-pub(crate) use files::{Held, holders};
 
 use crate::claims::Claims;
 

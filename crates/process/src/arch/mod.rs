@@ -4,7 +4,6 @@
 mod arm64;
 mod x86_64;
 
-/// An architecture.
 pub(crate) struct Architecture {
     /// `e_machine` of its programs and cores.
     pub(crate) elf_machine: u16,

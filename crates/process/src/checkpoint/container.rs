@@ -61,7 +61,6 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// The header.
 pub(crate) fn header(incomplete: bool) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.extend(u32::from(incomplete).to_le_bytes());

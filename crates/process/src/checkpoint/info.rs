@@ -17,9 +17,7 @@ pub struct CheckpointInfo {
     pub about: serde_json::Value,
     /// Images in it: name, bytes, stored bytes.
     pub images: Vec<(String, u64, u64)>,
-    /// Bytes of images.
     pub image_bytes: u64,
-    /// Bytes of the file.
     pub file_bytes: u64,
 }
 

@@ -28,7 +28,6 @@ pub struct CheckpointOptions {
 pub struct CheckpointReport {
     /// The process, and its tree's size.
     pub pid: Pid,
-    /// Processes in it.
     pub processes: usize,
     /// The container.
     pub output: String,

@@ -44,7 +44,6 @@ pub struct RestartReport {
     pub pid: Pid,
     /// CRIU's version.
     pub criu: String,
-    /// Bytes of images.
     pub image_bytes: u64,
     /// Periodic timers that had expired when they were saved. They fire again one interval after the restart.
     pub rearmed_timers: usize,

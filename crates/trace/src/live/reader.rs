@@ -65,7 +65,6 @@ impl LiveReader {
         Ok(Self { merge, formats, comms: Comms::default(), limit: 0, started: false, most, instance })
     }
 
-    /// Returns the instance.
     pub fn instance(&self) -> &Instance {
         &self.instance
     }

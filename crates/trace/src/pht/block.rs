@@ -21,7 +21,6 @@ pub(super) enum BlockKind {
     SubBuffers = 4,
     /// PIDs and task names.
     Tasks = 5,
-    /// Symbols.
     Symbols = 6,
     /// Kernel counters before tracing.
     CountersBefore = 7,

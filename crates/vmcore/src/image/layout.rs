@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use pagehaul_physmem::Piece;
 
-use super::{END_OF_MEMORY, MAX_MISSING};
+use super::limits::{END_OF_MEMORY, MAX_MISSING};
 
 const GIB_4: u64 = 4 << 30;
 /// Ranges of a layout.

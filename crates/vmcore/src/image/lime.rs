@@ -6,7 +6,7 @@
 use pagehaul_physmem::file::ReadAt;
 use pagehaul_physmem::{OpenError, Piece};
 
-use super::{END_OF_MEMORY, MAX_MISSING};
+use super::limits::{END_OF_MEMORY, MAX_MISSING};
 
 /// "EMiL" in the file.
 pub(crate) const MAGIC: [u8; 4] = 0x4c69_4d45_u32.to_le_bytes();

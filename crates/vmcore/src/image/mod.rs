@@ -2,6 +2,7 @@
 
 mod layout;
 mod lime;
+mod limits;
 
 use std::path::Path;
 
@@ -12,11 +13,6 @@ pub use self::layout::{Layout, LayoutError};
 pub(crate) use self::lime::MAGIC as LIME_MAGIC;
 use crate::file_memory::FileMemory;
 
-/// Physical addresses have 52 bits at most, on x86_64 as on arm64.
-const END_OF_MEMORY: u64 = 1 << 52;
-/// Memory that a range may claim beyond the end of the file, as a file that was cut has it. Without a bound, a header would make every
-/// command scan petabytes.
-const MAX_MISSING: u64 = 64 << 30;
 /// Faults of headers that are reported in full; others are counted.
 const TOLD: usize = 8;
 

@@ -11,7 +11,6 @@ use crate::{Machine, image_offset};
 use btf::{RECORDS, RUN_QUEUE_BYTES, member};
 pub use tables::numbered_functions;
 
-/// A task.
 #[derive(Clone, Debug)]
 pub struct Task {
     /// Thread ID. Tasks are processes of one thread.
@@ -31,7 +30,6 @@ pub struct Task {
 /// The inside of a kernel of [`Era::V6_12`](crate::Era::V6_12) or later.
 #[derive(Clone, Debug, Default)]
 pub struct Inside {
-    /// Tasks.
     pub tasks: Vec<Task>,
     /// Seconds on the scheduler's clock.
     pub clock: u64,

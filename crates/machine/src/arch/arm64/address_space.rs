@@ -2,7 +2,7 @@
 //! The image lies anywhere in the vmalloc area; the linear map is the lower half of the kernel's address space since
 //! 14c127c957c1 (5.4), and was the upper half before.
 
-use crate::arch::AddressLayout;
+use crate::architecture::AddressLayout;
 use crate::extent::Extent;
 use crate::page_size::PageSize;
 use crate::page_tables::{Entry, Tables};

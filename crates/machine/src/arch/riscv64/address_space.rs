@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use crate::arch::AddressLayout;
+use crate::architecture::AddressLayout;
 use crate::extent::Extent;
 use crate::page_size::PageSize;
 use crate::page_tables::{Entry, Tables};

@@ -4,7 +4,7 @@ mod address_space;
 
 use std::sync::Arc;
 
-use crate::arch::{AddressLayout, Arch};
+use crate::architecture::{AddressLayout, Arch};
 use crate::image::{ImageSource, KernelMapping};
 use crate::page_size::PageSize;
 use crate::registers::stack_of_16_kib;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::START_KERNEL_MAP;
 use super::phys_base::phys_base;
-use crate::arch::AddressLayout;
+use crate::architecture::AddressLayout;
 use crate::extent::Extent;
 use crate::image::ImageSource;
 use crate::page_size::PageSize;

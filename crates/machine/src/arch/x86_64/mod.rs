@@ -5,7 +5,7 @@ mod phys_base;
 
 use std::sync::Arc;
 
-use crate::arch::{AddressLayout, Arch};
+use crate::architecture::{AddressLayout, Arch};
 use crate::image::{ImageSource, KernelMapping};
 use crate::page_size::PageSize;
 use crate::registers::stack_of_16_kib;

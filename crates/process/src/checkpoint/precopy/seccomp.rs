@@ -119,7 +119,6 @@ pub(crate) enum Answer {
     GoOn,
     /// It returns this number.
     Returns(i64),
-    /// It fails.
     Fails(i32),
 }
 
