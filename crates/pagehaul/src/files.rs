@@ -1,18 +1,18 @@
 //! Files other than dumps and cores: reports, charts and recordings.
 
 use std::io::Write;
-#[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
+#[cfg(any(feature = "bench", feature = "census", feature = "html", feature = "stalls"))]
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::Context;
 use pagehaul_output::{CreateOptions, NewFile};
-#[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
+#[cfg(any(feature = "bench", feature = "census", feature = "html", feature = "stalls"))]
 use pagehaul_output::{Naming, Special};
 
 /// A report replaces a file that exists with --force only, once it is complete. It shows contents of memory: names of processes,
 /// their arguments, keys of modules.
-#[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
+#[cfg(any(feature = "bench", feature = "census", feature = "html", feature = "stalls"))]
 const REPORT: CreateOptions<'static> = CreateOptions {
     naming: Naming::WhenComplete,
     overwrite: false,
@@ -23,7 +23,7 @@ const REPORT: CreateOptions<'static> = CreateOptions {
 
 /// Refuses a report that would overwrite one of its sources, under any name, which may be the only copy of a crash, or without
 /// `overwrite` any other file.
-#[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
+#[cfg(any(feature = "bench", feature = "census", feature = "html", feature = "stalls"))]
 pub(crate) fn check<'a>(
     output: &Path,
     sources: impl IntoIterator<Item = &'a Path>,
@@ -33,7 +33,7 @@ pub(crate) fn check<'a>(
 }
 
 /// Writes a report made from `sources`, where [`check`] allows it.
-#[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
+#[cfg(any(feature = "bench", feature = "census", feature = "html", feature = "stalls"))]
 pub(crate) fn write<'a>(
     output: &Path,
     contents: impl AsRef<[u8]>,
@@ -56,7 +56,7 @@ pub(crate) fn write_new(path: &Path, contents: &[u8], options: CreateOptions<'_>
 }
 
 /// Device and inode of each file that exists.
-#[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
+#[cfg(any(feature = "bench", feature = "census", feature = "html", feature = "stalls"))]
 fn identities<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Vec<(u64, u64)> {
     let metadata = paths.into_iter().filter_map(|path| std::fs::metadata(path).ok());
     metadata.map(|metadata| (metadata.dev(), metadata.ino())).collect()

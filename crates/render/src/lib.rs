@@ -6,10 +6,15 @@
 pub mod capture;
 #[cfg(feature = "census")]
 pub mod census;
+#[cfg(feature = "kdump-setup")]
+pub mod kdump;
 #[cfg(feature = "stalls")]
 pub mod latency;
 #[cfg(feature = "census")]
 pub mod owners;
+#[cfg(feature = "process")]
+pub mod process;
+pub mod pstore;
 #[cfg(feature = "stalls")]
 pub mod reclaim;
 pub mod triage;

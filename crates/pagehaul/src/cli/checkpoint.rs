@@ -6,12 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use pagehaul_codec::{Method, zstd_level};
-use pagehaul_present::number::{bytes, count};
-use pagehaul_present::time::{seconds, utc};
-use pagehaul_process::{
-    CheckpointInfo, CheckpointOptions, CheckpointReport, Pid, ProcessError, RestartOptions, RestartReport,
-    checkpoint, restart,
-};
+use pagehaul_process::{CheckpointOptions, Pid, ProcessError, RestartOptions, checkpoint, restart};
+use pagehaul_render::process as draw;
 
 use crate::cli::options::{MaxMemory, Overwrite, Reporting, Threads, pid};
 use crate::printed::print;
@@ -97,7 +93,7 @@ pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> 
         checkpoint(arguments.pid, &arguments.output, &options, progress)
     })?;
     let report = result.map_err(failure)?;
-    print(&report, None, arguments.reporting.manner(false), || render(&report));
+    print(&report, None, arguments.reporting.manner(false), || draw::checkpoint(&report));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -111,7 +107,7 @@ pub(crate) fn restore(arguments: &RestartArguments) -> anyhow::Result<ExitCode> 
         restart(&arguments.checkpoint, &options, progress)
     })?;
     let report = result.map_err(failure)?;
-    print(&report, None, arguments.reporting.manner(false), || render_restart(&report));
+    print(&report, None, arguments.reporting.manner(false), || draw::restart(&report));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -127,87 +123,4 @@ fn failure(error: ProcessError) -> anyhow::Error {
 pub(crate) fn hold_userfaultfd(pid: Pid) -> anyhow::Result<ExitCode> {
     pagehaul_process::hold_userfaultfd(pid).context("the helper that holds the process failed")?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn render(report: &CheckpointReport) -> String {
-    let mut out = format!(
-        "process {}: {} processes {}\n{}: {} for {} of images ({:.2} to 1)\n",
-        report.pid,
-        count(report.processes as u64),
-        if report.left_running { "saved, and running on" } else { "saved and ended" },
-        report.output,
-        bytes(report.output_bytes),
-        bytes(report.image_bytes),
-        report.image_bytes as f64 / report.output_bytes.max(1) as f64,
-    );
-    out += &format!(
-        "frozen {:.1} ms, CRIU {} took {}, all {}\n",
-        report.frozen_seconds * 1e3,
-        report.criu,
-        seconds(report.criu_seconds),
-        seconds(report.seconds),
-    );
-    if let Some(copy) = &report.pre_copy {
-        out += &format!(
-            "copied {} while running, in {} rounds after a stop of {:.1} ms; {} while frozen\n",
-            bytes(copy.running_bytes),
-            copy.rounds,
-            copy.stopped_seconds * 1e3,
-            bytes(copy.frozen_bytes),
-        );
-        for reason in &copy.copied_again {
-            out += &format!("note: all memory was copied while frozen: {reason}\n");
-        }
-    }
-    if let Some(reason) = &report.no_pre_copy {
-        out += &format!("note: all memory was copied while frozen: {reason}\n");
-    }
-    for note in &report.notes {
-        out += &format!("note: {note}\n");
-    }
-    if report.buffer_was_short {
-        out += "note: the images did not fit the memory for them: the processes stayed frozen while they were \
-                compressed (--max-memory)\n";
-    }
-    out
-}
-
-fn render_restart(report: &RestartReport) -> String {
-    let mut out = format!(
-        "process {} runs again: {} of images checked in {}, all {}\n",
-        report.pid,
-        bytes(report.image_bytes),
-        seconds(report.verify_seconds),
-        seconds(report.seconds),
-    );
-    if report.rearmed_timers > 0 {
-        out += &format!(
-            "note: periodic timers (timerfd) that had expired when they were saved: {}; they fire one interval after the \
-             restart\n",
-            count(report.rearmed_timers as u64)
-        );
-    }
-    out
-}
-
-/// A checkpoint as `pagehaul info` shows it.
-pub(crate) fn describe(info: &CheckpointInfo) -> String {
-    let text = |key: &str| match &info.about[key] {
-        serde_json::Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    let mut out = String::new();
-    for (name, value) in [
-        ("format", "checkpoint of processes (CRIU images)".to_owned()),
-        ("complete", "yes".into()),
-        ("process", format!("{} ({})", text("pid"), text("name"))),
-        ("processes", text("processes")),
-        ("time", utc(info.about["time"].as_u64().unwrap_or(0))),
-        ("CRIU", text("criu")),
-        ("images", format!("{} ({})", info.images.len(), bytes(info.image_bytes))),
-        ("file", bytes(info.file_bytes)),
-    ] {
-        out += &format!("{name:14}{value}\n");
-    }
-    out
 }

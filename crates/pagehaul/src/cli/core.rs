@@ -7,9 +7,8 @@ use anyhow::Context;
 use clap::Args;
 use pagehaul_codec::{Codec, Method, zstd_level};
 use pagehaul_encryption::Recipients;
-use pagehaul_present::number::{bytes, counted};
-use pagehaul_present::time::seconds;
 use pagehaul_process::{CoreReport, Kinds, Mode, Options, Pid, Target, core};
+use pagehaul_render::process as draw;
 
 use crate::cli::core_encrypted;
 use crate::cli::dump_output::is_same_file;
@@ -113,8 +112,10 @@ pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
     })?;
     let report: CoreReport = result?;
     let is_encrypted = recipients.is_some();
-    print(&report, Some(peak), arguments.reporting.manner(to_stdout), || render(&report, is_encrypted, peak));
-    match failure(&report, is_encrypted) {
+    print(&report, Some(peak), arguments.reporting.manner(to_stdout), || {
+        draw::core(&report, is_encrypted, peak)
+    });
+    match draw::core_failure(&report, is_encrypted) {
         None => Ok(ExitCode::SUCCESS),
         Some(sentence) => {
             tell!("pagehaul: {sentence}");
@@ -160,64 +161,4 @@ fn level(arguments: &CoreArguments) -> anyhow::Result<Option<i32>> {
 
 fn kinds(text: &str) -> Result<Kinds, String> {
     if text == "none" { Ok(Kinds::NONE) } else { text.parse() }
-}
-
-fn render(report: &CoreReport, is_encrypted: bool, peak: u64) -> String {
-    let time = &report.seconds;
-    let rate = |amount: u64, spent: f64| bytes((amount as f64 / spent.max(1e-9)) as u64);
-    let zeros = match report.zero_bytes {
-        0 => String::new(),
-        zeros => format!(", {} of zeros", bytes(zeros)),
-    };
-    let mut out = format!(
-        "process {} ({}): {}, {} mapped, {} excluded, {} of pages{zeros}\n",
-        report.pid,
-        report.name,
-        counted(report.threads_saved as u64, "thread"),
-        bytes(report.mapped_bytes),
-        bytes(report.excluded_bytes),
-        bytes(report.page_bytes),
-    );
-    let codec =
-        if report.codec == "none" { "ELF".to_owned() } else { format!("ELF in {} frames", report.codec) };
-    let encrypted = if is_encrypted { ", encrypted" } else { "" };
-    out += &format!("{}: {} as {codec}{encrypted}", report.output, bytes(report.output_bytes));
-    if report.outcome.is_success() || !is_encrypted {
-        out += &format!(" ({:.2} to 1)", report.page_bytes as f64 / report.output_bytes.max(1) as f64);
-    }
-    out += "\n";
-    out += &format!(
-        "pause {:.1} ms ({}), copy {} ({}/s); prepare {}, all {}, finish {}; {}, {} anonymous memory at most\n",
-        time.pause * 1e3,
-        report.mode,
-        seconds(time.copy),
-        rate(report.page_bytes, time.copy),
-        seconds(time.prepare),
-        seconds(time.pack),
-        seconds(time.finish),
-        counted(report.threads as u64, "thread"),
-        bytes(peak),
-    );
-    if report.buffer_was_short {
-        out += &format!(
-            "note: the copy did not fit {} of memory: the process stayed stopped until the rest was written \
-             (--max-memory, --snapshot)\n",
-            bytes(report.buffer_bytes)
-        );
-    }
-    for warning in &report.warnings {
-        out += &format!("note: {warning}\n");
-    }
-    out
-}
-
-/// What went wrong, in one sentence; none if nothing did.
-fn failure(report: &CoreReport, is_encrypted: bool) -> Option<String> {
-    let why = report.outcome.why()?;
-    // Pages in the pipe and in the last chunk are lost, so that the number of pages in the file is not known.
-    if is_encrypted {
-        return Some(format!("{why}; {} ends early", report.output));
-    }
-    let pages = bytes(report.page_bytes);
-    Some(format!("{why}; {} is incomplete and marked so, with {pages} of pages in it", report.output))
 }

@@ -5,13 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use pagehaul_facts::{Facts, is_pstore};
 use pagehaul_physmem::file::is_url;
-use pagehaul_present::printable;
 use pagehaul_vmcore::open_file;
 
 /// Bytes of a file that are read. Records have 1 KiB (EFI) to a few MiB.
 const MAX_FILE: u64 = 16 << 20;
-/// Lines of the log that are shown.
-const LINES: usize = 30;
 
 /// Reads the facts in records of pstore. `None` if the first file is none.
 pub(crate) fn facts(paths: &[PathBuf]) -> anyhow::Result<Option<Facts>> {
@@ -45,30 +42,4 @@ pub(crate) fn facts(paths: &[PathBuf]) -> anyhow::Result<Option<Facts>> {
     let first = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
     let facts = Facts::from_pstore(&files, concat!("pagehaul ", env!("CARGO_PKG_VERSION")).to_owned());
     Ok(Some(facts.with_context(|| first)?))
-}
-
-/// What `triage` prints of them.
-pub(crate) fn text(facts: &Facts, name: &str) -> String {
-    let mut out =
-        format!("{name}: {}, from pstore\n\n", facts.release.as_deref().unwrap_or("unknown kernel"));
-    match &facts.crash {
-        None => out += "What happened: the records have no crash\n",
-        Some(crash) => {
-            out += &format!("What happened: {}\n", crash.title);
-            for line in crash.text.lines() {
-                out += &format!("  {line}\n");
-            }
-            out += &format!("signature {} ({})\n", crash.signature.sig, crash.signature.text());
-        }
-    }
-    out += "\nThe end of the log:\n";
-    for record in facts.log.iter().skip(facts.log.len().saturating_sub(LINES)) {
-        out += &format!("  [{:12.6}] {}\n", record.time_ns as f64 / 1e9, record.text);
-    }
-    out += "\nMissing:\n";
-    for missing in &facts.missing {
-        out += &format!("  {}: {}\n", missing.what, missing.reason);
-    }
-    out += "  tasks, locks, memory: pstore has none of them\n";
-    out.lines().map(|line| format!("{}\n", printable(line))).collect()
 }

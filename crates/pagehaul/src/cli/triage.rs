@@ -356,7 +356,7 @@ fn show_pstore(
         }
         None => path,
     };
-    arguments.json.print(&facts, |facts| pstore::text(facts, &name))
+    arguments.json.print(&facts, |facts| pagehaul_render::pstore::text(facts, &name))
 }
 
 fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {

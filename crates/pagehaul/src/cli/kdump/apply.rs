@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use pagehaul_kdump_setup::apply;
 
-use super::plan::{self, Basis, Planned, write_changes};
+use super::plan::{self, Basis, Planned};
 use crate::{exit, printed, usage};
 
 /// Write the lines of `kdump plan` to the distribution's files
@@ -52,9 +52,7 @@ pub(super) fn run(arguments: &ApplyArguments) -> anyhow::Result<ExitCode> {
         ));
     }
     let changes = plan::make(&arguments.planned, Basis::Best)?.changes;
-    let mut out = String::new();
-    // Writing to a string does not fail.
-    let _ = write_changes(&mut out, &changes);
+    let mut out = pagehaul_render::kdump::changes(&changes);
     if arguments.yes && !changes.files.is_empty() {
         apply::apply(&root, &changes.files)?;
         out += "\nwritten; `pagehaul kdump apply --undo` restores the files\n";

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use pagehaul_kdump_setup::{Chain, Expected, Facts, Finding, Proof, Severity, State, Target, examine};
-use pagehaul_present::number::{bytes, counted, parse_bytes};
+use pagehaul_kdump_setup::{Chain, Expected, Facts, Finding, Proof, Severity, Target, examine};
+use pagehaul_present::number::parse_bytes;
+use pagehaul_render::kdump as draw;
 use serde::Serialize;
 
 use crate::cli::options::{CaptureCpus, Json, RootDirectory};
@@ -52,7 +53,7 @@ pub(super) fn run(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
         facts.target_rate = Some(pagehaul_kdump_plan::disk_rate(path)?);
     }
     let chain = examine(&facts, &Expected { cpus: capture_cpus.capture_cpus, disk: *disk });
-    json.print(&Report::new(&facts, &chain), |_| text(&facts, &chain, *verbose))?;
+    json.print(&Report::new(&facts, &chain), |_| draw::check(&facts, &chain, *verbose))?;
     Ok(match chain.findings.first().map(|finding| finding.severity) {
         None | Some(Severity::Advice) => ExitCode::SUCCESS,
         Some(Severity::Problem) => ExitCode::from(exit::KDUMP_PROBLEM),
@@ -85,60 +86,4 @@ impl<'a> Report<'a> {
             findings: &chain.findings,
         }
     }
-}
-
-fn text(facts: &Facts, chain: &Chain, verbose: bool) -> String {
-    let mut out = format!(
-        "Linux {}, {}, {}, {}\n{} reserved, {}\n",
-        facts.release,
-        bytes(facts.memory),
-        match facts.cpus {
-            // No /sys, as in a container or below --root.
-            0 => "an unknown number of CPUs".to_owned(),
-            cpus => counted(cpus.into(), "CPU"),
-        },
-        facts.stack().map_or("no kdump", |stack| stack.name()),
-        facts.reserved.map_or_else(|| "nothing".to_owned(), bytes),
-        if facts.loaded { "a capture kernel is loaded" } else { "no capture kernel is loaded" },
-    );
-    if verbose {
-        out += "\n";
-        for proof in &chain.proofs {
-            out += &link(proof);
-        }
-    }
-    for Finding { id, severity, what, why, fix, .. } in &chain.findings {
-        let severity = match severity {
-            Severity::Problem => "PROBLEM",
-            Severity::Warning => "warning",
-            Severity::Advice => "advice ",
-        };
-        out += &format!("\n{severity}  {what} [{id}]\n     why  {why}\n     fix  {fix}\n");
-    }
-    if chain.findings.is_empty() {
-        out += "\nnothing found that would keep a crash from being dumped\n";
-    }
-    if !verbose {
-        for proof in chain.proofs.iter().filter(|proof| !proof.not_checked.is_empty()) {
-            out += &format!("not checked: {}: {}\n", proof.link.name(), proof.not_checked.join("; "));
-        }
-    }
-    out
-}
-
-/// A link with its evidence.
-fn link(proof: &Proof) -> String {
-    let state = match proof.state {
-        State::Proved => "ok",
-        State::Broken => "BROKEN",
-        State::NotChecked => "not checked",
-    };
-    let mut out = format!("{:<14}{state}\n", proof.link.name());
-    for evidence in &proof.evidence {
-        out += &format!("              {evidence}\n");
-    }
-    for reason in &proof.not_checked {
-        out += &format!("              not checked: {reason}\n");
-    }
-    out
 }

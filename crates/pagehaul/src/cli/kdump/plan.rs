@@ -1,20 +1,16 @@
 //! `pagehaul kdump plan`.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use pagehaul_bench::predict::Limit;
 use pagehaul_codec::{Codec, Method};
-use pagehaul_kdump_plan::{Goal, Machine, Origin, Plan, measured_rates};
-use pagehaul_kdump_setup::plan::Changes;
+use pagehaul_kdump_plan::{Goal, Machine, Plan, measured_rates};
 use pagehaul_kdump_setup::{Config, Facts, Release, Root, Stack};
 use pagehaul_kernel::DumpLevel;
 use pagehaul_makedumpfile as makedumpfile;
-use pagehaul_present::Table;
-use pagehaul_present::number::{bytes, bytes_per_second, count, parse_bytes};
-use pagehaul_present::time::seconds;
+use pagehaul_present::number::parse_bytes;
+use pagehaul_render::kdump as draw;
 
 use crate::cli::options::{CaptureCpus, Json, RootDirectory};
 
@@ -117,7 +113,7 @@ fn goal(planned: &Planned, basis: Basis, config: &Config) -> anyhow::Result<Goal
 
 pub(super) fn run(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
     let plan = make(&arguments.planned, Basis::Best)?;
-    arguments.json.print(&plan, text)?;
+    arguments.json.print(&plan, draw::plan)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -148,88 +144,4 @@ pub(super) fn make(planned: &Planned, basis: Basis) -> anyhow::Result<Plan> {
     let is_here = planned.root.is_this_machine();
     let machine = Machine { root: &root, facts: &facts, stack, config: &config, is_here, is_described };
     Ok(Plan::new(&machine, &goal)?)
-}
-
-fn text(plan: &Plan) -> String {
-    let mut out = String::new();
-    // Writing to a string does not fail.
-    let _ = write_text(&mut out, plan);
-    out
-}
-
-fn cpus(count: u32) -> String {
-    if count == 1 { "one CPU".into() } else { format!("{count} CPUs") }
-}
-
-fn write_text(out: &mut String, plan: &Plan) -> std::fmt::Result {
-    writeln!(out, "Linux {}, {}, {}, {}", plan.release, bytes(plan.memory), cpus(plan.cpus), plan.kdump)?;
-    let mut table = Table::new(["pages", "count", "", "zero", "stored", "packed by one CPU"]);
-    let page_size = plan.found.page_size;
-    for class in &plan.found.classes {
-        let origin = if class.contents == Origin::Assumed { " (assumed)" } else { "" };
-        table.row([
-            class.name.to_owned(),
-            count(class.pages),
-            bytes(page_size.bytes_of(class.pages)),
-            format!("{:.0} %", class.zero * 100.0),
-            format!("{:.0} bytes{origin}", class.stored),
-            bytes_per_second(page_size.bytes() as u64, class.microseconds / 1e6),
-        ]);
-    }
-    write!(out, "\n{table}")?;
-    let mut table = Table::new(["level", "pages", "dump", "least", "most"]);
-    for dump in &plan.dumps {
-        let sizes = [dump.bytes, dump.least, dump.most].map(bytes);
-        table.row([vec![dump.level.to_string(), count(dump.pages)], sizes.to_vec()].concat());
-    }
-    write!(out, "\nSize with {}:\n{table}", plan.codec)?;
-    let assumed = if plan.disk_rate == Origin::Assumed { " (assumed)" } else { "" };
-    writeln!(out, "\nTime at level {}, disk {}{assumed}:", plan.level, bytes_per_second(plan.disk, 1.0))?;
-    let mut table = Table::new(["CPUs", "time", "limited by"]);
-    for time in &plan.times {
-        let limit = match time.limit {
-            Limit::Cpus => "CPUs",
-            Limit::Disk => "disk",
-            Limit::Writer => "the writing thread",
-        };
-        table.row([time.cpus.to_string(), seconds(time.seconds), limit.to_owned()]);
-    }
-    write!(out, "{table}")?;
-    writeln!(
-        out,
-        "\nPlan: a dump of {} in {}, {} in the capture kernel, {}",
-        bytes(plan.dump_bytes),
-        seconds(plan.seconds),
-        cpus(plan.capture_cpus),
-        plan.reserve.parameters.join(" ")
-    )?;
-    for reason in plan.reasons.iter().chain(&plan.reserve.reasons).chain(&plan.found.notes) {
-        writeln!(out, "  - {reason}")?;
-    }
-    if let Some(alternative) = &plan.reserve.alternative {
-        writeln!(out, "  or {}", alternative.join(" "))?;
-    }
-    write_changes(out, &plan.changes)
-}
-
-/// The lines of each file, and the commands to run afterwards.
-pub(super) fn write_changes(out: &mut String, changes: &Changes) -> std::fmt::Result {
-    if changes.files.is_empty() && changes.by_hand.is_empty() {
-        return writeln!(out, "\nThe files are as planned.");
-    }
-    for change in &changes.files {
-        writeln!(out, "\n{}  ({})", change.path.display(), change.why)?;
-        for line in &change.lines {
-            writeln!(out, "  {line}")?;
-        }
-    }
-    for left in &changes.by_hand {
-        writeln!(out, "\n{}  ({}): not changed, {}", left.path.display(), left.why, left.reason)?;
-        writeln!(out, "  add by hand:  {}", left.line)?;
-    }
-    writeln!(out, "\nthen")?;
-    for command in &changes.commands {
-        writeln!(out, "  # {command}")?;
-    }
-    Ok(())
 }

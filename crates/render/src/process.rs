@@ -1,0 +1,171 @@
+//! Cores and checkpoints of processes: what saving them did, and what is in them.
+
+use pagehaul_present::number::{bytes, count, counted};
+use pagehaul_present::printable;
+use pagehaul_present::time::{seconds, utc};
+use pagehaul_process::{CheckpointInfo, CheckpointReport, CoreInfo, CoreReport, RestartReport};
+
+/// Formats what saving a core did. `peak` is the most anonymous memory in use.
+pub fn core(report: &CoreReport, is_encrypted: bool, peak: u64) -> String {
+    let time = &report.seconds;
+    let rate = |amount: u64, spent: f64| bytes((amount as f64 / spent.max(1e-9)) as u64);
+    let zeros = match report.zero_bytes {
+        0 => String::new(),
+        zeros => format!(", {} of zeros", bytes(zeros)),
+    };
+    let mut out = format!(
+        "process {} ({}): {}, {} mapped, {} excluded, {} of pages{zeros}\n",
+        report.pid,
+        report.name,
+        counted(report.threads_saved as u64, "thread"),
+        bytes(report.mapped_bytes),
+        bytes(report.excluded_bytes),
+        bytes(report.page_bytes),
+    );
+    let codec =
+        if report.codec == "none" { "ELF".to_owned() } else { format!("ELF in {} frames", report.codec) };
+    let encrypted = if is_encrypted { ", encrypted" } else { "" };
+    out += &format!("{}: {} as {codec}{encrypted}", report.output, bytes(report.output_bytes));
+    if report.outcome.is_success() || !is_encrypted {
+        out += &format!(" ({:.2} to 1)", report.page_bytes as f64 / report.output_bytes.max(1) as f64);
+    }
+    out += "\n";
+    out += &format!(
+        "pause {:.1} ms ({}), copy {} ({}/s); prepare {}, all {}, finish {}; {}, {} anonymous memory at most\n",
+        time.pause * 1e3,
+        report.mode,
+        seconds(time.copy),
+        rate(report.page_bytes, time.copy),
+        seconds(time.prepare),
+        seconds(time.pack),
+        seconds(time.finish),
+        counted(report.threads as u64, "thread"),
+        bytes(peak),
+    );
+    if report.buffer_was_short {
+        out += &format!(
+            "note: the copy did not fit {} of memory: the process stayed stopped until the rest was written \
+             (--max-memory, --snapshot)\n",
+            bytes(report.buffer_bytes)
+        );
+    }
+    for warning in &report.warnings {
+        out += &format!("note: {warning}\n");
+    }
+    out
+}
+
+/// Returns why a core is incomplete, in one sentence; `None` if it is complete.
+pub fn core_failure(report: &CoreReport, is_encrypted: bool) -> Option<String> {
+    let why = report.outcome.why()?;
+    // Pages in the pipe and in the last chunk are lost, so that the number of pages in the file is not known.
+    if is_encrypted {
+        return Some(format!("{why}; {} ends early", report.output));
+    }
+    let pages = bytes(report.page_bytes);
+    Some(format!("{why}; {} is incomplete and marked so, with {pages} of pages in it", report.output))
+}
+
+/// Formats the description of a core.
+pub fn core_info(info: &CoreInfo) -> String {
+    let complete = info.incomplete_because.as_ref().map_or("yes".into(), |why| format!("no: {why}"));
+    let mut rows = vec![
+        ("format", info.format.to_owned()),
+        ("complete", complete),
+        ("process", format!("{} ({})", info.pid, info.name)),
+        ("arguments", info.arguments.clone()),
+        ("threads", count(info.threads)),
+        ("mappings", format!("{} ({})", count(info.mappings), bytes(info.mapped_bytes))),
+        ("held", bytes(info.held_bytes)),
+        ("file", bytes(info.file_bytes)),
+    ];
+    if info.frames > 0 {
+        rows.push(("frames", count(info.frames)));
+    }
+    rows.iter().map(|(name, value)| format!("{name:14}{}\n", printable(value))).collect()
+}
+
+/// Formats what saving a checkpoint did.
+pub fn checkpoint(report: &CheckpointReport) -> String {
+    let mut out = format!(
+        "process {}: {} processes {}\n{}: {} for {} of images ({:.2} to 1)\n",
+        report.pid,
+        count(report.processes as u64),
+        if report.left_running { "saved, and running on" } else { "saved and ended" },
+        report.output,
+        bytes(report.output_bytes),
+        bytes(report.image_bytes),
+        report.image_bytes as f64 / report.output_bytes.max(1) as f64,
+    );
+    out += &format!(
+        "frozen {:.1} ms, CRIU {} took {}, all {}\n",
+        report.frozen_seconds * 1e3,
+        report.criu,
+        seconds(report.criu_seconds),
+        seconds(report.seconds),
+    );
+    if let Some(copy) = &report.pre_copy {
+        out += &format!(
+            "copied {} while running, in {} rounds after a stop of {:.1} ms; {} while frozen\n",
+            bytes(copy.running_bytes),
+            copy.rounds,
+            copy.stopped_seconds * 1e3,
+            bytes(copy.frozen_bytes),
+        );
+        for reason in &copy.copied_again {
+            out += &format!("note: all memory was copied while frozen: {reason}\n");
+        }
+    }
+    if let Some(reason) = &report.no_pre_copy {
+        out += &format!("note: all memory was copied while frozen: {reason}\n");
+    }
+    for note in &report.notes {
+        out += &format!("note: {note}\n");
+    }
+    if report.buffer_was_short {
+        out += "note: the images did not fit the memory for them: the processes stayed frozen while they were \
+                compressed (--max-memory)\n";
+    }
+    out
+}
+
+/// Formats what restarting from a checkpoint did.
+pub fn restart(report: &RestartReport) -> String {
+    let mut out = format!(
+        "process {} runs again: {} of images checked in {}, all {}\n",
+        report.pid,
+        bytes(report.image_bytes),
+        seconds(report.verify_seconds),
+        seconds(report.seconds),
+    );
+    if report.rearmed_timers > 0 {
+        out += &format!(
+            "note: periodic timers (timerfd) that had expired when they were saved: {}; they fire one interval after the \
+             restart\n",
+            count(report.rearmed_timers as u64)
+        );
+    }
+    out
+}
+
+/// Formats the description of a checkpoint.
+pub fn checkpoint_info(info: &CheckpointInfo) -> String {
+    let text = |key: &str| match &info.about[key] {
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let mut out = String::new();
+    for (name, value) in [
+        ("format", "checkpoint of processes (CRIU images)".to_owned()),
+        ("complete", "yes".into()),
+        ("process", format!("{} ({})", text("pid"), text("name"))),
+        ("processes", text("processes")),
+        ("time", utc(info.about["time"].as_u64().unwrap_or(0))),
+        ("CRIU", text("criu")),
+        ("images", format!("{} ({})", info.images.len(), bytes(info.image_bytes))),
+        ("file", bytes(info.file_bytes)),
+    ] {
+        out += &format!("{name:14}{value}\n");
+    }
+    out
+}
