@@ -22,6 +22,7 @@ fi
 cargo run --quiet --example seeds
 for target in ${*:-$("$fuzz" list)}; do
     echo "== $target, $seconds s"
+    [ ! -d "../tools/fuzz-targets/corpus/$target" ] || cp "../tools/fuzz-targets/corpus/$target"/* "corpus/$target/"
     "$fuzz" run --sanitizer $sanitizer "$target" -- -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
         -max_len=65536 -print_final_stats=1
 done
