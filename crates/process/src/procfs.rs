@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use crate::Pid;
 use crate::error::ProcessError;
+use crate::units::Pid;
 
 /// The path of a file of a process.
 pub(crate) fn path(pid: Pid, name: &str) -> PathBuf {
@@ -207,7 +207,7 @@ pub(crate) fn examine(pid: Pid) -> Result<Status, ProcessError> {
     if pid <= 0 {
         return Err(ProcessError::NoProcess(pid));
     }
-    crate::check_system()?;
+    crate::system::check_system()?;
     let status = Status::read(pid)?;
     if status.tgid != pid && status.tgid > 0 {
         return Err(ProcessError::Refused(format!(
