@@ -44,7 +44,6 @@ mod seekable;
 mod signal_mask;
 mod stop;
 mod stub;
-mod system;
 mod threads;
 mod tiler;
 mod transfer;

@@ -62,7 +62,7 @@ pub fn restart(
 ) -> Result<RestartReport, ProcessError> {
     let begun = Instant::now();
     own_options::check(Action::Restore, &options.arguments)?;
-    crate::system::check_system()?;
+    crate::procfs::check_system()?;
     let container = Container::open(&container_path(path))?;
     let criu = Criu::find(options.criu.as_deref(), progress)?;
     criu.check_arguments(&options.arguments, progress)?;
