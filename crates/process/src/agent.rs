@@ -12,7 +12,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use crate::Pid;
 use crate::error::ProcessError;
 use crate::fork::{self, Snapshot};
 use crate::inject;
@@ -21,6 +20,7 @@ use crate::own_ids::OwnIds;
 use crate::signal_mask::{ALL, Blocked};
 use crate::stop::Stopped;
 use crate::threads::{self, ThreadState};
+use crate::units::Pid;
 
 /// First argument of this program where it is started as the helper that holds a snapshot. It has to call
 /// [`hold_snapshot`](serve) with the two numbers that follow.

@@ -5,11 +5,11 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use crate::Pid;
 use crate::error::ProcessError;
-use crate::page_size;
 use crate::populated::Run;
 use crate::procfs;
+use crate::units::Pid;
+use crate::units::page_size;
 
 /// Maximum number of ranges in one call (`UIO_MAXIOV`, include/uapi/linux/uio.h).
 const MAX_PIECES: usize = 1024;
@@ -181,7 +181,7 @@ fn advance(runs: &[Run], run: &mut usize, into: &mut u64, mut bytes: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PAGE;
+    use crate::units::PAGE;
 
     const BYTES: usize = PAGE as usize;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use pagehaul_codec::CodecError;
 use pagehaul_output::OutputError;
 
-use crate::Pid;
+use crate::units::Pid;
 
 /// Why there is no core, or why a process could not be saved. In every case the process goes on as before.
 #[derive(Debug, thiserror::Error)]

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::Pid;
 use crate::mapping::Mapping;
-use crate::page_size;
 use crate::procfs;
+use crate::units::Pid;
+use crate::units::page_size;
 
 /// A kind of mapping: the bits of `coredump_filter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

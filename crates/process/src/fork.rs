@@ -12,7 +12,6 @@ use std::os::fd::{OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::Pid;
 use crate::borrow::{Borrowed, with_thread};
 use crate::error::ProcessError;
 use crate::inject::{self, Caller, EXIT_WITH_TRACER, no_snapshot, wait_for_child};
@@ -21,6 +20,7 @@ use crate::procfs::{self, Status};
 use crate::ptrace::{self, Waited};
 use crate::stop::Stopped;
 use crate::stub::Stub;
+use crate::units::Pid;
 
 /// Both share descriptors and working directory with the process, so that no file is held open twice.
 const SHARED: u64 = (libc::CLONE_FILES | libc::CLONE_FS) as u64;

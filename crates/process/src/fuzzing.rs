@@ -1,8 +1,9 @@
 //! Internal parsers, for fuzz targets.
 
 use crate::checkpoint::{container, pids, timers, wire};
+use crate::mapping;
 use crate::procfs::{Stat, Status};
-use crate::{PAGE, mapping};
+use crate::units::PAGE;
 
 /// `/proc/PID/smaps` or `maps`: mappings lie where pages do.
 pub fn mappings(text: &[u8]) {

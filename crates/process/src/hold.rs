@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::Pid;
 use crate::agent::Held;
 use crate::error::ProcessError;
 use crate::fork;
@@ -17,6 +16,7 @@ use crate::prepare::{Prepared, living};
 use crate::procfs;
 use crate::stop::Stopped;
 use crate::threads::{self, ThreadState};
+use crate::units::Pid;
 
 /// What a core is made from, read while the process is stopped.
 pub(crate) struct CoreSource {

@@ -5,9 +5,9 @@ use std::path::Path;
 use pagehaul_elfcore::{ElfError, ProgramHeader, notes};
 use serde::Serialize;
 
-use crate::Pid;
 use crate::core_file::{CoreFile, MAX_NOTES};
 use crate::error::ProcessError;
+use crate::units::Pid;
 
 /// The message for zstd without a table of frames.
 pub(crate) const NO_TABLE: &str = "it is zstd, but has no table of frames at its end: it is incomplete, truncated, or not a \

@@ -12,11 +12,11 @@ use std::io;
 
 use pagehaul_elfcore::notes::NT_PRSTATUS;
 
-use crate::Pid;
 use crate::arch::{HOST, set_word, word};
 use crate::error::ProcessError;
 use crate::ptrace::{self, Waited};
 use crate::stub::Stub;
+use crate::units::Pid;
 
 /// Stops at both ends of system calls are distinguished from signals; new processes are traced from their first instruction on.
 const OPTIONS: libc::c_int = libc::PTRACE_O_TRACESYSGOOD

@@ -1,8 +1,8 @@
 use pagehaul_run::Progress;
 
-use crate::Pid;
 use crate::filter::Kinds;
 use crate::options::Options;
+use crate::units::Pid;
 
 /// The core to be written.
 pub(crate) struct Job<'a> {

@@ -8,11 +8,11 @@ use pagehaul_elfcore::{
     PF_R, PF_W, PF_X, PT_LOAD, PT_NOTE, ProgramHeader, count_section, file_header, headers_end, table_end,
 };
 
-use crate::Pid;
 use crate::arch::HOST;
 use crate::filter::{self, Kinds};
 use crate::mapping::Mapping;
-use crate::page_size;
+use crate::units::Pid;
+use crate::units::page_size;
 
 /// What is known of where a mapping's contents are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,7 +157,7 @@ mod tests {
     use pagehaul_elfcore::{ElfError, ElfHeaders};
 
     use super::*;
-    use crate::PAGE;
+    use crate::units::PAGE;
 
     #[test]
     fn segments_follow_the_head_without_gaps() {

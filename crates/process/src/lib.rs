@@ -47,6 +47,7 @@ mod stub;
 mod threads;
 mod tiler;
 mod transfer;
+mod units;
 mod vdso;
 mod verify;
 
@@ -65,31 +66,5 @@ pub use output::Target;
 pub use pagehaul_run::Outcome;
 pub use report::{CoreReport, Seconds};
 pub use run::core;
+pub use units::Pid;
 pub use verify::{Verified, verify};
-
-/// ID of a process or thread, in this program's PID namespace.
-pub type Pid = i32;
-
-/// Fails where [`core`], [`checkpoint`] and [`restart`] could not work, or would reach for other processes than those named.
-pub(crate) fn check_system() -> Result<(), ProcessError> {
-    check_machine()?;
-    procfs::check_namespace()
-}
-
-/// Fails on machines whose registers and system calls [`core`], [`checkpoint`] and [`restart`] do not know. Finished cores and
-/// checkpoints are read anywhere.
-fn check_machine() -> Result<(), ProcessError> {
-    if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
-        Ok(())
-    } else {
-        Err(ProcessError::Machine)
-    }
-}
-
-/// The unit in which a core's holes are found. Pages are a multiple of it on every machine.
-pub(crate) const PAGE: u64 = 4096;
-
-/// Returns the bytes of a page of this machine.
-pub(crate) fn page_size() -> u64 {
-    rustix::param::page_size() as u64
-}

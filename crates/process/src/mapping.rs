@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::Pid;
 use crate::error::ProcessError;
 use crate::pagemap::Pagemap;
 use crate::procfs;
-use crate::{PAGE, page_size};
+use crate::units::Pid;
+use crate::units::{PAGE, page_size};
 
 /// One mapping.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

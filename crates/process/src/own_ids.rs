@@ -1,9 +1,9 @@
 //! Numbers of processes as the process that is saved sees them. A core has those of its PID namespace, as the kernel's own
 //! cores do (`task_pid_vnr()` in fs/binfmt_elf.c): debuggers compare them with numbers in its memory.
 
-use crate::Pid;
 use crate::error::ProcessError;
 use crate::procfs::{Stat, Status};
+use crate::units::Pid;
 
 /// The numbers of a thread that a core holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use pagehaul_codec::{CodecError, FrameCompressor, is_zero};
 use pagehaul_output::WriteError;
 use pagehaul_run::Outcome;
 
-use crate::PAGE;
 use crate::populated::Run;
 use crate::tiler::{Content, TILE_SIZE, Tile};
+use crate::units::PAGE;
 
 /// What the output is made of.
 #[derive(Clone, Copy)]

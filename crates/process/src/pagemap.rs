@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::page_size;
+use crate::units::page_size;
 
 /// `struct page_region` of PAGEMAP_SCAN (`include/uapi/linux/fs.h`).
 #[repr(C)]
@@ -223,7 +223,7 @@ fn present_by_entries(file: &File, window: Range<u64>, push: &mut impl FnMut(Ran
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PAGE;
+    use crate::units::PAGE;
 
     /// Both ways agree on memory of this process, of which every third page was written to.
     #[test]

@@ -8,7 +8,6 @@ use pagehaul_output::WriteError;
 use pagehaul_pool::{Lane, Ticket, Work};
 use pagehaul_run::{Outcome, Phase, Progress};
 
-use crate::Pid;
 use crate::arena::Arena;
 use crate::copy::Memory;
 use crate::error::ProcessError;
@@ -16,6 +15,7 @@ use crate::output::Output;
 use crate::pack::{Counts, Layout, PackError, Packed, Packer};
 use crate::queue::Queue;
 use crate::tiler::{Content, Tile, Tiler};
+use crate::units::Pid;
 
 /// Sums over all tiles.
 #[derive(Debug, Default)]

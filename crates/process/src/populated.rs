@@ -8,11 +8,11 @@ use std::ops::Range;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-use crate::Pid;
 use crate::layout::{Content, Segment};
 use crate::mapping::Mapping;
-use crate::page_size;
 use crate::pagemap::Pagemap;
+use crate::units::Pid;
+use crate::units::page_size;
 
 /// Bytes of addresses scanned at a time, which bounds the memory that the result takes.
 const WINDOW: u64 = 256 << 20;

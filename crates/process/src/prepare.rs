@@ -11,7 +11,8 @@ use crate::mapping::{self, Mapping};
 use crate::options::Mode;
 use crate::procfs::{self, Status};
 use crate::tiler::TILE_SIZE;
-use crate::{Pid, layout, limits};
+use crate::units::Pid;
+use crate::{layout, limits};
 
 /// Tiles of room that every thread has at least.
 const TILES_PER_THREAD: u64 = 4;

@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use crate::Pid;
 use crate::error::ProcessError;
+use crate::units::Pid;
 
 /// The path of a file of a process.
 pub(crate) fn path(pid: Pid, name: &str) -> PathBuf {
@@ -177,6 +177,22 @@ impl Stat {
     }
 }
 
+/// Fails where `core`, `checkpoint` and `restart` could not work, or would reach for other processes than those named.
+pub(crate) fn check_system() -> Result<(), ProcessError> {
+    check_machine()?;
+    check_namespace()
+}
+
+/// Fails on machines whose registers and system calls `core`, `checkpoint` and `restart` do not know. Finished cores and
+/// checkpoints are read anywhere.
+fn check_machine() -> Result<(), ProcessError> {
+    if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+        Ok(())
+    } else {
+        Err(ProcessError::Machine)
+    }
+}
+
 /// Fails if /proc is not that of this program's PID namespace. Its numbers would then name other processes than the numbers
 /// that system calls take.
 pub(crate) fn check_namespace() -> Result<(), ProcessError> {
@@ -207,7 +223,7 @@ pub(crate) fn examine(pid: Pid) -> Result<Status, ProcessError> {
     if pid <= 0 {
         return Err(ProcessError::NoProcess(pid));
     }
-    crate::check_system()?;
+    check_system()?;
     let status = Status::read(pid)?;
     if status.tgid != pid && status.tgid > 0 {
         return Err(ProcessError::Refused(format!(

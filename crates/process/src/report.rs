@@ -1,7 +1,7 @@
 use pagehaul_run::Outcome;
 use serde::Serialize;
 
-use crate::Pid;
+use crate::units::Pid;
 
 /// Where the time went, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]

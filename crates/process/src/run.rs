@@ -10,9 +10,10 @@ use crate::filter::Kinds;
 use crate::job::Job;
 use crate::options::{Mode, Options};
 use crate::output::{Output, Target};
+use crate::procfs;
 use crate::report::CoreReport;
 use crate::transfer::Transferred;
-use crate::{Pid, procfs};
+use crate::units::Pid;
 
 /// Writes a core of a process. A core that could not be completed is marked incomplete, and the report says why. An error
 /// means that there is no core.

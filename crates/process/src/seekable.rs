@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use twox_hash::XxHash64;
 
-use crate::PAGE;
+use crate::units::PAGE;
 
 /// Magic of the skippable frame that holds the table.
 const TABLE_MAGIC: u32 = 0x184d_2a5e;

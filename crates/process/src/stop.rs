@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::Pid;
 use crate::error::ProcessError;
 use crate::procfs::{self, Status};
 use crate::ptrace::{self, Waited};
+use crate::units::Pid;
 
 /// How long threads may take to stop.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(5);

@@ -7,9 +7,9 @@
 
 use std::io;
 
-use crate::Pid;
 use crate::arch::{HOST, StubCode, word};
 use crate::ptrace;
+use crate::units::Pid;
 use crate::vdso::Vdso;
 
 const STUB: &StubCode = &HOST.stub;

@@ -2,15 +2,15 @@
 
 use pagehaul_elfcore::notes;
 
-use crate::Pid;
 use crate::arch::HOST;
 use crate::error::ProcessError;
 use crate::mapping::Mapping;
 use crate::own_ids::{Ids, OwnIds};
-use crate::page_size;
 use crate::procfs::{self, Stat, Status};
 use crate::ptrace;
 use crate::stop::Thread;
+use crate::units::Pid;
+use crate::units::page_size;
 
 /// Registers and signals of one stopped thread.
 #[derive(Debug)]

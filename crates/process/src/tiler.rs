@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use pagehaul_elfcore::FILE_HEADER;
 
-use crate::PAGE;
 use crate::arena::{Arena, Slice};
 use crate::populated::{Populated, Run};
 use crate::seekable::MAX_ZEROS;
+use crate::units::PAGE;
 
 /// Bytes of a core that are packed together, and one frame of a compressed core. Tiles of pages start at multiples of it
 /// behind the headers, so that the same memory gives the same file at any number of threads.

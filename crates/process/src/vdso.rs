@@ -1,10 +1,10 @@
 //! The vDSO of a process.
 
-use crate::Pid;
 use crate::arch::HOST;
 use crate::copy::{Memory, Shared};
 use crate::mapping::Mapping;
 use crate::populated::Run;
+use crate::units::Pid;
 
 /// The code that the kernel maps into a process.
 pub(crate) struct Vdso {

@@ -32,7 +32,8 @@ use super::work_directory::{WorkDirectory, accept_criu};
 use crate::arena::Arena;
 use crate::error::ProcessError;
 use crate::error::no_thread;
-use crate::{Pid, limits, procfs};
+use crate::units::Pid;
+use crate::{limits, procfs};
 
 /// Saves a process and its descendants. If anything fails, they go on; they are killed only once the container is on the
 /// disk.

@@ -21,7 +21,8 @@ use rustix::process::{
 
 use super::tree::{self, Process};
 use crate::error::ProcessError;
-use crate::{Pid, procfs};
+use crate::procfs;
+use crate::units::Pid;
 
 /// How long CRIU may take to end after its images are out or it was given up: it only has to let the processes go on.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::Pid;
+use crate::units::Pid;
 
 /// How a checkpoint is taken.
 #[derive(Debug, Clone, Default)]

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use pagehaul_run::Progress;
 
 use super::protobuf::{message, number_field};
-use crate::Pid;
 use crate::error::ProcessError;
 use crate::procfs::{self, Stat};
+use crate::units::Pid;
 
 /// CRIU's image of the process tree.
 pub(crate) const IMAGE: &str = "pstree.img";

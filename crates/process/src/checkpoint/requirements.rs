@@ -17,7 +17,8 @@ use super::programs::is_on_path;
 use super::tree::Process;
 use super::work_directory::WorkDirectory;
 use crate::error::ProcessError;
-use crate::{Pid, mapping, procfs};
+use crate::units::Pid;
+use crate::{mapping, procfs};
 
 /// The option by which CRIU is told how to keep packets away from connections while they are saved.
 const LOCK: &str = "--network-lock";

@@ -22,9 +22,9 @@ use super::info::check_blocks;
 use super::own_options::{self, Action};
 use super::work_directory::{WorkDirectory, accept_criu};
 use super::{pids, timers, wire};
-use crate::Pid;
 use crate::error::ProcessError;
 use crate::prepare::living;
+use crate::units::Pid;
 
 /// How processes are restarted.
 #[derive(Debug, Clone, Default)]
@@ -62,7 +62,7 @@ pub fn restart(
 ) -> Result<RestartReport, ProcessError> {
     let begun = Instant::now();
     own_options::check(Action::Restore, &options.arguments)?;
-    crate::check_system()?;
+    crate::procfs::check_system()?;
     let container = Container::open(&container_path(path))?;
     let criu = Criu::find(options.criu.as_deref(), progress)?;
     criu.check_arguments(&options.arguments, progress)?;

@@ -6,9 +6,9 @@ use pagehaul_run::memory;
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::Pid;
 use crate::error::ProcessError;
 use crate::procfs::{self, Stat};
+use crate::units::Pid;
 
 /// How long killed processes may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::store::PageStore;
 use super::tracked::{exclude, push_joined};
 use crate::checkpoint::protobuf::{Value, message, number_field, put, put_message};
-use crate::{PAGE, Pid};
+use crate::units::{PAGE, Pid};
 
 /// Bytes of an image's magic numbers.
 const MAGIC: usize = 8;

@@ -4,7 +4,8 @@
 use std::fs;
 
 use crate::mapping::Mapping;
-use crate::{Pid, procfs};
+use crate::procfs;
+use crate::units::Pid;
 
 /// Why a process with a userfaultfd is not tracked: a mapping has one at most, and its marks would count as pagehaul's.
 pub(super) const USERFAULTFD: &str = "it uses userfaultfd itself";

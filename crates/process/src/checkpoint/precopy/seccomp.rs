@@ -11,10 +11,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::Pid;
 use crate::arch::HOST;
 use crate::checkpoint::wire;
 use crate::pagemap::PAGEMAP_SCAN;
+use crate::units::Pid;
 
 /// `PTRACE_SEIZE` (include/uapi/linux/ptrace.h).
 const SEIZE: u32 = 0x4206;

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::PAGE;
 use crate::reserved::Reserved;
+use crate::units::PAGE;
 
 /// Bytes of addresses that share a slot of memory. Larger ones would waste memory on stacks and other sparse mappings.
 const BLOCK: u64 = 64 << 10;

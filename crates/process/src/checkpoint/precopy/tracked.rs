@@ -22,7 +22,7 @@ use crate::pagemap::{
 };
 use crate::populated::Run;
 use crate::procfs::{self, Status};
-use crate::{PAGE, Pid};
+use crate::units::{PAGE, Pid};
 
 /// Bytes of addresses scanned and copied at a time.
 const WINDOW: u64 = 64 << 20;

@@ -10,9 +10,9 @@ use pagehaul_run::Progress;
 
 use super::PreCopy;
 use super::seccomp::{Answer, Call, Notifications};
-use crate::Pid;
 use crate::fork::descriptor_of;
 use crate::pagemap::{PageRegion, ScanArguments};
+use crate::units::Pid;
 
 /// A thread that answers as long as CRIU runs.
 pub(crate) struct Watch {

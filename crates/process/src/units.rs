@@ -1,0 +1,12 @@
+//! Numbers of processes and sizes of pages.
+
+/// ID of a process or thread, in this program's PID namespace.
+pub type Pid = i32;
+
+/// The unit in which a core's holes are found. Pages are a multiple of it on every machine.
+pub(crate) const PAGE: u64 = 4096;
+
+/// Returns the bytes of a page of this machine.
+pub(crate) fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
