@@ -126,9 +126,9 @@ impl NewFile {
             place,
             replaced,
         };
-        let replaced = match existing {
-            Existing::Special(found) => return Ok(new(open_special(path, &found)?, Place::Given, None)),
-            Existing::File(_) => lock_existing(path)?,
+        let replaced = match &existing {
+            Existing::Special(found) => return Ok(new(open_special(path, found)?, Place::Given, None)),
+            Existing::File(found) => lock_existing(path, found)?,
             Existing::Nothing => None,
         };
         let create = |error| OutputError::io(path, "create")(error);
@@ -154,6 +154,10 @@ impl NewFile {
         if let Err(error) = file.protect(options.private) {
             file.discard();
             return Err(error);
+        }
+        // A run that took it for the file to be replaced may have moved it before it was locked.
+        if !is_at(path, file.file()) {
+            return Err(busy(path));
         }
         // Some file systems cannot, and a later sync of the file often does it as well.
         let _ = sync(directory(path));
@@ -315,7 +319,10 @@ fn open_special(path: &Path, found: &Metadata) -> Result<File, OutputError> {
 
 /// Removes the file or link `found`. Another run may have put its output in its place meanwhile, which stays.
 pub(crate) fn remove(path: &Path, found: &File) -> Result<(), OutputError> {
-    // Only a rename takes a file away and tells which it was.
+    if fs::symlink_metadata(path).is_ok() && !is_at(path, found) {
+        return Err(busy(path));
+    }
+    // Only a rename takes a file away and tells which it was, should it be replaced just now.
     let moved = temporary().make_in(directory(path), |to| fs::rename(path, to));
     let moved = match moved {
         Ok(moved) => moved.into_temp_path(),
@@ -334,8 +341,8 @@ pub(crate) fn remove(path: &Path, found: &File) -> Result<(), OutputError> {
     Err(busy(path))
 }
 
-/// Locks the file that is to be replaced, if it can be opened. Refuses one that another run writes to.
-fn lock_existing(path: &Path) -> Result<Option<File>, OutputError> {
+/// Locks the file `found`, which is to be replaced, if it can be opened. Refuses one that another run writes to, or has put in its place.
+fn lock_existing(path: &Path, found: &File) -> Result<Option<File>, OutputError> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     // For writing: NFS grants no exclusive lock otherwise.
     let file = match OpenOptions::new().write(true).custom_flags(flags).open(path) {
@@ -344,7 +351,8 @@ fn lock_existing(path: &Path) -> Result<Option<File>, OutputError> {
         // A symbolic link, or a file whose mode forbids it.
         Err(_) => return Ok(None),
     };
-    if is_locked(&file) || !is_at(path, &file) { Err(busy(path)) } else { Ok(Some(file)) }
+    let is_found = || is_at(path, found) && is_at(path, &file);
+    if is_locked(&file) || !is_found() { Err(busy(path)) } else { Ok(Some(file)) }
 }
 
 /// Locks a file, and returns whether another run has. Not every file system has locks.
