@@ -285,6 +285,7 @@ impl Facts {
                 .is_none_or(|program| find(root, program).is_some()),
             key_fault: ssh.as_ref().and_then(|(_, key)| ssh::fault(root, key)),
             has_ssh: find(root, "ssh").is_some(),
+            pstore: Pstore::read(root, &command_line),
             command_line,
             memory: kib("MemTotal") + reserved.unwrap_or(0),
             memory_use: MemoryUse { kernel, user, cache, free },
@@ -296,7 +297,7 @@ impl Facts {
             reserved,
             loaded: loaded.iter().any(|path| root.number(path) == Some(1)),
             lockdown: lockdown(&root.text("/sys/kernel/security/lockdown").unwrap_or_default()),
-            pstore: Pstore::read(root),
+
             panic_on_oops: sysctl("panic_on_oops"),
             panic_on_hang: [sysctl("hung_task_panic"), sysctl("softlockup_panic")],
             load_disabled: sysctl("kexec_load_disabled") == Some(1),

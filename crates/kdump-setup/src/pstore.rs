@@ -1,6 +1,8 @@
 //! pstore: where a kernel leaves the end of its log if no dump is made (Documentation/admin-guide/ramoops.rst, fs/pstore).
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use crate::root::Root;
 
@@ -16,7 +18,9 @@ const MAX_NAMES: usize = 10_000;
 /// What is known of pstore.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pstore {
-    /// The registered backend; `None` if there is none, or the kernel does not say.
+    /// Whether the kernel's modules are known, and with them whether there is a backend.
+    pub is_known: bool,
+    /// The registered backend.
     pub backend: Option<String>,
     /// Whether UEFI variables were not taken as backend because efi_pstore is told so (CONFIG_EFI_VARS_PSTORE_DEFAULT_DISABLE).
     pub is_efi_disabled: bool,
@@ -26,47 +30,75 @@ pub struct Pstore {
 
 impl Pstore {
     /// Reads it below a root directory.
-    pub(crate) fn read(root: &Root) -> Self {
+    pub(crate) fn read(root: &Root, command_line: &[String]) -> Self {
         let parameter = |of: &str| root.text(format!("/sys/module/{of}")).map(|text| text.trim().to_owned());
-        let is_on = |of: &str| parameter(of).is_some_and(|value| value == "Y" || value == "1");
+        let is_on = |of: &str| parameter(of).map(|value| value == "Y" || value == "1");
+        let backend = parameter("pstore/parameters/backend");
+        let is_asked = |word: &String| {
+            let value = word.strip_prefix("crash_kexec_post_notifiers");
+            value.is_some_and(|value| ["", "=1", "=y", "=Y", "=on"].contains(&value))
+        };
         Self {
-            backend: parameter("pstore/parameters/backend")
-                .filter(|name| !name.is_empty() && name != "(null)"),
-            is_efi_disabled: is_on("efi_pstore/parameters/pstore_disable"),
-            is_before_kdump: is_on("kernel/parameters/crash_kexec_post_notifiers"),
+            // Without the directory of pstore, the kernel has none.
+            is_known: root.exists("/sys/module"),
+            backend: backend.filter(|name| !name.is_empty() && name != "(null)"),
+            is_efi_disabled: is_on("efi_pstore/parameters/pstore_disable") == Some(true),
+            is_before_kdump: is_on("kernel/parameters/crash_kexec_post_notifiers")
+                .unwrap_or_else(|| command_line.iter().any(is_asked)),
         }
     }
 }
 
-/// The records of the newest crash in pstore, and when the last of them was written, in seconds since 1970. Empty if there are none.
-pub fn records(root: &Root) -> (Vec<PathBuf>, u64) {
-    let mut left = MAX_NAMES;
-    let mut newest = (Vec::new(), 0);
+/// The records in the directory with the newest, and when that was written, in seconds since 1970. Empty if there are none. `is_record`
+/// says whether a file with these first bytes is one.
+pub fn records(root: &Root, is_record: impl Fn(&[u8]) -> bool) -> (Vec<PathBuf>, u64) {
+    let mut search = Search { root, is_record: &is_record, left: MAX_NAMES, newest: (Vec::new(), 0) };
     for directory in [SHOWN, KEPT] {
-        search(root, Path::new(directory), DEPTH, &mut left, &mut newest);
+        search.directory(Path::new(directory), DEPTH);
     }
-    newest
+    search.newest
 }
 
-fn search(root: &Root, directory: &Path, depth: usize, left: &mut usize, newest: &mut (Vec<PathBuf>, u64)) {
-    let mut names = root.names(directory);
-    names.truncate(*left);
-    *left -= names.len();
-    names.sort();
-    let mut found = (Vec::new(), 0);
-    for name in names {
-        let path = directory.join(&name);
-        // dmesg.txt is what systemd makes of the records beside it.
-        if name.as_encoded_bytes().starts_with(b"dmesg-") {
-            let written =
-                root.modified(&path).and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-            found.1 = found.1.max(written.map_or(0, |time| time.as_secs()));
-            found.0.push(path);
-        } else if depth > 0 {
-            search(root, &path, depth - 1, left, newest);
+struct Search<'a> {
+    root: &'a Root,
+    is_record: &'a dyn Fn(&[u8]) -> bool,
+    /// Names that may still be looked at.
+    left: usize,
+    newest: (Vec<PathBuf>, u64),
+}
+
+impl Search<'_> {
+    fn directory(&mut self, directory: &Path, depth: usize) {
+        let mut names = self.root.names(directory);
+        names.truncate(self.left);
+        self.left -= names.len();
+        names.sort();
+        let paths = names.iter().map(|name| directory.join(name)).collect::<Vec<_>>();
+        let starts = |path: &&PathBuf| {
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"dmesg-"))
+        };
+        let mut records: Vec<_> = paths.iter().filter(starts).filter_map(|path| self.record(path)).collect();
+        if records.is_empty() {
+            // What systemd-pstore makes of all records of a crash.
+            records.extend(self.record(&directory.join("dmesg.txt")));
+        }
+        let written = records.iter().map(|(_, written)| *written).max().unwrap_or(0);
+        if !records.is_empty() && (self.newest.0.is_empty() || written > self.newest.1) {
+            self.newest = (records.into_iter().map(|(path, _)| path).collect(), written);
+        }
+        if depth > 0 {
+            paths.iter().filter(|path| !starts(path)).for_each(|path| self.directory(path, depth - 1));
         }
     }
-    if !found.0.is_empty() && (newest.0.is_empty() || found.1 > newest.1) {
-        *newest = found;
+
+    /// A record, and when it was written.
+    fn record(&self, path: &Path) -> Option<(PathBuf, u64)> {
+        let file = self.root.file(path).ok()?;
+        let written = file.metadata().ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+        let mut start = Vec::new();
+        file.take(64).read_to_end(&mut start).ok()?;
+        // One that the kernel could not decompress has no such start.
+        let is_compressed = path.as_os_str().as_encoded_bytes().ends_with(b".enc.z") && !start.is_empty();
+        (is_compressed || (self.is_record)(&start)).then(|| (path.to_owned(), written.as_secs()))
     }
 }

@@ -2,6 +2,8 @@
 
 mod machine;
 
+use std::fs;
+
 use machine::{Machine, RELEASE};
 use pagehaul_kdump_setup::{Expected, Facts, Root, Severity, check};
 
@@ -38,6 +40,7 @@ const DEBIAN: &[Fault] = &[
     ("no-pstore-before-kdump", |m| {
         m.write("/sys/module/kernel/parameters/crash_kexec_post_notifiers", "N\n");
     }),
+    ("no-pstore-before-kdump", |m| m.remove("/sys/module/kernel/parameters/crash_kexec_post_notifiers")),
     ("no-kdump", |m| m.remove("/etc/default/kdump-tools")),
     ("disabled", |m| configure(m, "USE_KDUMP=0")),
     ("no-compressor", |m| configure(m, "USE_KDUMP=1\nKDUMP_COMPRESSION=xz")),
@@ -132,6 +135,17 @@ fn each_fault_is_found_alone() {
         // A machine with that much memory is not what the reservation was made for.
         found.retain(|found| !(*id == "target-full" && *found == "small-reservation"));
         assert_eq!(found, [*id]);
+    }
+}
+
+#[test]
+fn the_command_line_may_ask_for_records_before_the_capture_kernel() {
+    for word in ["crash_kexec_post_notifiers", "crash_kexec_post_notifiers=1"] {
+        let machine = Machine::debian();
+        machine.remove("/sys/module/kernel/parameters/crash_kexec_post_notifiers");
+        let line = fs::read_to_string(machine.path("/proc/cmdline")).unwrap();
+        machine.write("/proc/cmdline", &format!("{} {word}\n", line.trim()));
+        assert!(!machine.findings(Expected::default()).contains(&"no-pstore-before-kdump"));
     }
 }
 

@@ -1,10 +1,15 @@
 //! `pagehaul kdump check` and `kdump report` on copies of a machine's files. What it finds is tested in `crates/kdump-setup/tests`.
 #![cfg(feature = "kdump-setup")]
 
+#[path = "common/setup.rs"]
+mod setup;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+
+use setup::Setup;
 
 const GOOD: &[(&str, &str)] = &[
     ("proc/cmdline", "crashkernel=256M"),
@@ -154,9 +159,44 @@ fn a_report_without_a_dump_names_the_newest_records_of_pstore() {
         fs::File::options().write(true).open(root.join(name)).unwrap().set_modified(time).unwrap();
         write(root, &format!("var/lib/systemd/pstore/{event}/001/dmesg.txt"), "later");
     }
+    // Neither of these is one.
+    write(root, "sys/fs/pstore/dmesg-efi-empty", "");
+    write(root, "sys/fs/pstore/dmesg-efi-other", "random");
+    fs::create_dir(root.join("sys/fs/pstore/dmesg-directory")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", root.join("sys/fs/pstore/dmesg-link")).unwrap();
     let (code, said) = report();
     assert_eq!(code, Some(1), "{said}");
-    let command =
-        format!("`pagehaul triage {}/var/lib/systemd/pstore/1700009999/001/dmesg-*`", root.display());
-    assert!(said.contains("written 2023-11-15") && said.contains(&command), "{said}");
+    let record =
+        format!("{}/var/lib/systemd/pstore/1700009999/001/dmesg-efi-170000999901001", root.display());
+    assert!(said.contains("written 2023-11-15"), "{said}");
+    assert!(said.contains(&format!("`pagehaul triage {record}`")), "{said}");
+    // What systemd-pstore makes of it is read in its place, and a word of the shell has quotes.
+    fs::remove_file(&record).unwrap();
+    let kept = root.join("var/lib/systemd/pstore/it's odd");
+    fs::rename(root.join("var/lib/systemd/pstore/1700009999"), &kept).unwrap();
+    fs::write(kept.join("001/dmesg.txt"), "Panic#1 Part1\n<0>[    1.0] Kernel panic - not syncing: sysrq\n")
+        .unwrap();
+    let (_, said) = report();
+    assert!(said.contains("/pstore/it'\\''s odd/001/dmesg.txt'`"), "{said}");
+}
+
+#[test]
+fn a_truncated_dump_is_reported_as_incomplete() {
+    let setup = Setup::small();
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    good(root);
+    setup.succeeds(&["makedumpfile", "-l", "-d", "0", "vmcore", "whole"]);
+    let whole = fs::read(setup.path("whole")).unwrap();
+    for (bytes, code, word) in
+        [(whole.len(), 0, "complete"), (whole.len() - 1, 3, "INCOMPLETE"), (whole.len() / 2, 3, "INCOMPLETE")]
+    {
+        fs::create_dir_all(root.join("var/crash/1")).unwrap();
+        fs::write(root.join("var/crash/1/dump.1"), &whole[..bytes]).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
+        let output = command.args(["kdump", "report", "--root"]).arg(root).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{bytes} {text}");
+        assert!(text.contains(&format!("/dump.1: {word}, ")), "{text}");
+    }
 }

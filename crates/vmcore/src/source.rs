@@ -160,6 +160,11 @@ impl Source {
         !self.memory().faults().is_empty()
     }
 
+    /// Whether it lacks pages that its dump should have: it is incomplete or truncated.
+    pub fn lacks_pages(&self) -> bool {
+        self.is_incomplete() || self.is_truncated()
+    }
+
     /// Whether one of its dumps in kdump format ends before the data of its last page: see [`KdumpFile::is_truncated`]. Truncated
     /// vmcores and flattened streams, whose end is marked, are [incomplete](Self::is_incomplete).
     pub fn is_truncated(&self) -> bool {

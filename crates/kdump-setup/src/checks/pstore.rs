@@ -6,6 +6,9 @@ use crate::finding::Finding;
 pub(super) fn check(facts: &Facts, found: &mut Examination) {
     let pstore = &facts.pstore;
     match &pstore.backend {
+        None if !pstore.is_known => {
+            found.not_checked("whether pstore would keep the log: no directory /sys/module is there");
+        }
         None if pstore.is_efi_disabled => found.push(Finding::advice(
             "no-pstore",
             "pstore has no backend: efi_pstore is disabled by its parameter pstore_disable",

@@ -20,7 +20,7 @@ impl fmt::Display for Lacking {
 /// Returns the exit status of a command that has shown what is in a dump.
 pub(crate) fn status(source: &Source) -> ExitCode {
     // A failure of the server is reported in the end, with its own status.
-    if has_failed() || !lacks_pages(source) { ExitCode::SUCCESS } else { ExitCode::from(exit::INCOMPLETE) }
+    if has_failed() || !source.lacks_pages() { ExitCode::SUCCESS } else { ExitCode::from(exit::INCOMPLETE) }
 }
 
 /// Says on standard error what is wrong with a dump, where the output does not.
@@ -31,7 +31,7 @@ pub(crate) fn tell_warnings(source: &Source) {
 /// What is wrong with a dump.
 pub(crate) fn warnings(source: &Source) -> Vec<String> {
     let mut warnings = source.warnings();
-    if warnings.is_empty() && lacks_pages(source) {
+    if warnings.is_empty() && source.lacks_pages() {
         warnings.push(format!("{}: it is truncated", source.path().display()));
     }
     warnings
@@ -39,7 +39,7 @@ pub(crate) fn warnings(source: &Source) -> Vec<String> {
 
 /// Adds to an error that the dump is incomplete, if it is.
 pub(crate) fn explain<T>(source: &Source, result: anyhow::Result<T>) -> anyhow::Result<T> {
-    if has_failed() || !lacks_pages(source) {
+    if has_failed() || !source.lacks_pages() {
         return result;
     }
     let warnings = warnings(source);
@@ -48,10 +48,6 @@ pub(crate) fn explain<T>(source: &Source, result: anyhow::Result<T>) -> anyhow::
         true => error,
         false => error.context(Lacking(warnings)),
     })
-}
-
-fn lacks_pages(source: &Source) -> bool {
-    source.is_incomplete() || source.is_truncated()
 }
 
 fn has_failed() -> bool {

@@ -62,7 +62,7 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     };
     let planned = Test::last(&root)?;
     let since = planned.as_ref().map_or(0, |test| test.time);
-    let (mut records, written) = pstore::records(&root);
+    let (mut records, written) = pstore::records(&root, pagehaul_facts::is_pstore);
     if written < since {
         records.clear();
     }
@@ -90,7 +90,7 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     let kernel = Kernel::discover(source.memory()).ok();
     let crashed = kernel.as_ref().and_then(|kernel| kernel.space().crash_time());
     let report = Report {
-        complete: !source.is_incomplete(),
+        complete: !source.lacks_pages(),
         release: kernel.as_ref().map(|kernel| kernel.space().release().to_owned()),
         dump_bytes: meta.map_or(0, |meta| meta.len()),
         // A file that was copied here has the time of that.
@@ -110,8 +110,19 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
 
 /// The command that reads records of pstore.
 fn read_records(root: &Root, records: &[PathBuf]) -> String {
-    let directory = records.first().and_then(|path| path.parent()).unwrap_or(Path::new("/"));
-    format!("pagehaul triage {}/dmesg-*", root.path(directory).display())
+    format!("pagehaul triage {}", words(&records.iter().map(|path| root.path(path)).collect::<Vec<_>>()))
+}
+
+/// The words of a shell that name files of one directory.
+fn words(paths: &[PathBuf]) -> String {
+    let (last, pattern) = match paths {
+        [path] => (path.as_path(), ""),
+        _ => (paths.first().and_then(|path| path.parent()).unwrap_or(Path::new("/")), "/dmesg-*"),
+    };
+    let last = last.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let word = if last.chars().all(is_plain) { last } else { format!("'{}'", last.replace('\'', "'\\''")) };
+    format!("{word}{pattern}")
 }
 
 /// The newest dump in a directory or one below it, with the time of its last change, as the distributions' scripts name dumps.
@@ -163,8 +174,8 @@ fn text(report: &Report) -> String {
             out += &format!("{phase}: {}\n", seconds(time));
         }
     }
-    if let Some(directory) = report.pstore.first().and_then(|path| path.parent()) {
-        out += &format!("pstore has the end of a kernel's log, too: {}/dmesg-*\n", directory.display());
+    if !report.pstore.is_empty() {
+        out += &format!("pstore has the end of a kernel's log, too: {}\n", words(&report.pstore));
     }
     if let Some(test) = &report.planned {
         let ratio = report.dump_bytes as f64 / test.dump_bytes.max(1) as f64;
