@@ -2,6 +2,7 @@
 
 mod common {
     pub mod setup;
+    pub mod small_disk;
 }
 
 use std::fs::File;
@@ -10,6 +11,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::{Command, Output, Stdio};
 
 use common::setup::{BINARY, Setup};
+use common::small_disk::with_disk_of;
 use pagehaul_kdump::format::{FLAT_INDEX_SIGNATURE, FlatIndex, FlatRecord};
 use pagehaul_kdump::{KdumpFile, STATUS_OFFSET};
 use pagehaul_physmem::file::PlainFile;
@@ -336,6 +338,30 @@ fn the_next_level_is_tried_when_the_dump_does_not_fit() {
     assert!(said.contains("the dump at level 0 does not fit; trying level 31"), "{said}");
     assert!(done.status.success(), "{said}");
     assert_eq!(guest.0.is_complete("dump"), Some(true));
+}
+
+/// The tables of level 0 alone are larger than the disk.
+#[test]
+fn the_next_level_is_tried_when_not_even_the_tables_fit() {
+    let mut machine = Machine::new(Era::V6_12);
+    machine.sampler(0x4000);
+    for pfn in 0x5000..0x6000 {
+        machine.page(Kind::Buddy, pfn, 0).fill(pfn, Content::Random);
+    }
+    let guest = Guest::of(Setup::new(&mut machine));
+    let directory = guest.0.directory.path();
+    let run = |arguments: &str| {
+        let script = format!("{BINARY} makedumpfile -l -d 0,31 {arguments}; {BINARY} info disk/dump");
+        let done = with_disk_of("700k", directory, &script);
+        (String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
+    };
+    let (out, said) = run("vmcore disk/dump");
+    assert!(said.contains("the dump at level 0 does not fit; trying level 31"), "{out}{said}");
+    assert!(out.contains("\ncomplete ") && out.contains("\ndump level    31 "), "{out}{said}");
+    // No level fits twice.
+    let (out, said) = run("--split vmcore disk/dump disk/other");
+    assert!(said.contains("the dump at level 0 does not fit; trying level 31"), "{out}{said}");
+    assert!(said.contains("No space left on device (os error 28); no output holds a page"), "{out}{said}");
 }
 
 #[test]
