@@ -365,6 +365,23 @@ fn the_next_level_is_tried_when_not_even_the_tables_fit() {
 }
 
 #[test]
+fn a_full_disk_leaves_what_was_rearranged_marked() {
+    let guest = Guest::of(Setup::with_noise(8));
+    let flat = guest.run("-F -d 0 vmcore").stdout;
+    assert!(flat.len() > 7 << 20);
+    std::fs::write(guest.0.path("flat"), &flat).unwrap();
+    let script = format!(
+        "{BINARY} makedumpfile -R disk/dump < flat; code=$?; cp --sparse=always disk/dump dump; exit $code"
+    );
+    let done = with_disk_of("6m", guest.0.directory.path(), &script);
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.contains("INCOMPLETE DUMP: cannot write to disk/dump: No space left on device"), "{said}");
+    assert_eq!(guest.0.is_complete("dump"), Some(false), "{said}");
+    assert!(guest.0.right_pages("dump") > 256);
+}
+
+#[test]
 fn an_incomplete_dump_is_loud_at_every_message_level() {
     let guest = Guest::of(Setup::with_noise(8));
     for line in ["--message-level 0 -L 4M -d 0 vmcore dump", "--message-level 1 -L 4M -d 0 -f vmcore dump"] {
