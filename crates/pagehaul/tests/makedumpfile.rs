@@ -381,6 +381,20 @@ fn a_full_disk_leaves_what_was_rearranged_marked() {
     assert!(guest.0.right_pages("dump") > 256);
 }
 
+/// Its own options, not those of pagehaul's commands.
+#[test]
+fn messages_advise_what_makedumpfile_accepts() {
+    let guest = Guest::new();
+    std::fs::write(guest.0.path("dump"), "precious").unwrap();
+    let (_, said) = guest.fails("-d 31 vmcore dump");
+    assert!(said.contains("dump exists; remove it, or replace it with -f\n"), "{said}");
+    std::fs::write(guest.0.path("raw"), vec![1; 8192]).unwrap();
+    let (_, said) = guest.fails("-d 31 raw other");
+    assert!(said.contains("`pagehaul convert --layout` makes a dump"), "{said}");
+    let (_, said) = guest.fails("-d 31 vmcore /dev/null");
+    assert!(said.contains("use -F to write a flattened stream"), "{said}");
+}
+
 #[test]
 fn an_incomplete_dump_is_loud_at_every_message_level() {
     let guest = Guest::of(Setup::with_noise(8));
