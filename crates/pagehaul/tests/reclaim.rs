@@ -111,6 +111,8 @@ fn faults_are_one_sentence() {
     };
     assert!(sentence(&["report", other.to_str().unwrap()]).contains("perf script"));
     assert!(sentence(&["report", directory.path().to_str().unwrap()]).contains("it is a directory"));
+    // It has no end.
+    assert!(sentence(&["report", "/dev/zero"]).contains("it is a device; expected a trace file"));
     assert!(sentence(&["report", "/no/such/trace"]).contains("cannot open /no/such/trace"));
 }
 
