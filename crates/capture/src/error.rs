@@ -6,7 +6,7 @@ use pagehaul_kdump::LayoutError;
 use pagehaul_kdump::write::StartError;
 use pagehaul_kernel::KernelError;
 use pagehaul_output::checksums::ChecksumError;
-use pagehaul_output::{OutputError, StoredBitmap, WriteError};
+use pagehaul_output::{OutputError, StoredBitmap, WriteError, is_full};
 use pagehaul_physmem::{OpenError, ReadError};
 
 /// Why a capture left no dump. [`Outcome`](crate::Outcome) describes a capture that ended early and left one.
@@ -39,8 +39,12 @@ pub enum CaptureError {
     #[error("the dump is written, but {0}")]
     Checksums(ChecksumError),
     /// No output of several could take a page.
-    #[error("{0}; no output holds a page")]
-    NoPart(String),
+    #[error("{why}; no output holds a page")]
+    NoPart {
+        why: String,
+        /// Whether the last of their disks to fail was full.
+        full: bool,
+    },
     /// The request is contradictory or could do harm.
     #[error("{0}")]
     Refused(String),
@@ -50,6 +54,15 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
+    /// Returns whether a disk is too small for what precedes the pages of the dump. A smaller dump may fit.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Output { source, .. } => is_full(source),
+            Self::NoPart { full, .. } => *full,
+            _ => false,
+        }
+    }
+
     /// Returns the error of a failure to read a bitmap back.
     pub(crate) fn read_back(bitmap: &StoredBitmap, source: io::Error) -> Self {
         Self::Output { path: bitmap.path().to_owned(), action: "read back the bitmap of", source }

@@ -171,7 +171,7 @@ impl Session for HistTriggerSession {
         let mut missed = Missed::default();
         let mut histograms: Vec<NamedHistogram> = Vec::new();
         let Some(instance) = &self.instance else {
-            return Ok(LatencyReport { mechanism: String::new(), histograms, missed });
+            return Ok(LatencyReport { mechanism: String::new(), histograms, missed, warnings: Vec::new() });
         };
         for function in &mut self.functions {
             let now = function.read(instance)?;
@@ -197,7 +197,7 @@ impl Session for HistTriggerSession {
         missed.probe_misses = misses.saturating_sub(self.misses);
         self.misses = misses;
         let mechanism = format!("{} events, counted in the kernel", self.probes.kind().name());
-        Ok(LatencyReport { mechanism, histograms, missed })
+        Ok(LatencyReport { mechanism, histograms, missed, warnings: Vec::new() })
     }
 }
 

@@ -12,6 +12,8 @@ pub struct LatencyReport {
     pub histograms: Vec<NamedHistogram>,
     /// What could not be measured.
     pub missed: Missed,
+    /// What the reader should know, one sentence each. Of several intervals, the last has it.
+    pub warnings: Vec<String>,
 }
 
 /// The latencies of one function, or of all measured functions together.

@@ -104,6 +104,6 @@ impl Session for EventSession {
             ..Missed::default()
         };
         (self.lost, self.misses) = (lost, misses);
-        Ok(LatencyReport { mechanism: self.mechanism.into(), histograms, missed })
+        Ok(LatencyReport { mechanism: self.mechanism.into(), histograms, missed, warnings: Vec::new() })
     }
 }

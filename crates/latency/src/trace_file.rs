@@ -80,17 +80,18 @@ fn measure<E: From<LatencyError>>(
     // Start of the trace, and end of the current interval.
     let mut times: Option<(u64, u64)> = None;
     let (mut last, mut lost) = (0, 0);
-    let mut report = |at, (histograms, missed): (Vec<NamedHistogram>, Missed), lost_now: u64| {
+    let mut report = |at, (histograms, missed): (Vec<NamedHistogram>, Missed), lost_now: u64, warnings| {
         let lost_events = lost_now.saturating_sub(std::mem::replace(&mut lost, lost_now));
         let missed = Missed { lost_events, ..missed };
-        take(at, LatencyReport { mechanism: "recorded trace".into(), histograms, missed })
+        take(at, LatencyReport { mechanism: "recorded trace".into(), histograms, missed, warnings })
     };
     while let Some(event) = source.next_event().map_err(LatencyError::from)? {
         last = event.ts();
         let (begin, end) = *times.get_or_insert((last, last.saturating_add(step)));
         if last.saturating_sub(begin) >= duration {
             // Unread events may be of formats not met yet, so missing events are not reported.
-            return report(begin.saturating_add(duration), collector.take(true), source.losses().at_least());
+            let (end, lost) = (begin.saturating_add(duration), source.losses().at_least());
+            return report(end, collector.take(true), lost, source.warnings().to_vec());
         }
         let over = (last >= end).then(|| collector.take(false));
         if wanted(pids, event.pid()) {
@@ -99,11 +100,11 @@ fn measure<E: From<LatencyError>>(
         if let Some(over) = over {
             let passed = 1 + (last - end) / step;
             times = Some((begin, end.saturating_add(passed.saturating_mul(step))));
-            report(end, over, source.losses().at_least())?;
+            report(end, over, source.losses().at_least(), Vec::new())?;
         }
     }
     known(source)?;
-    report(last, collector.take(true), source.losses().at_least())
+    report(last, collector.take(true), source.losses().at_least(), source.warnings().to_vec())
 }
 
 /// Recordings identify threads, not processes.

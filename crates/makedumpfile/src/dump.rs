@@ -52,16 +52,16 @@ pub(crate) fn dump(
         let target = target(outputs, overwrite);
         let settings = settings(options, level, method(options.codec).into());
         let made = match &recipients {
-            None => {
-                let report =
-                    watched(host, messages, |progress| capture(&source, &target, &settings, progress))?;
-                Made::Whole(Box::new(report))
-            }
-            Some(recipients) => encrypt(&source, outputs, overwrite, settings, recipients, host, messages)?,
+            None => watched(host, messages, |progress| capture(&source, &target, &settings, progress))
+                .map(|report| Made::Whole(Box::new(report))),
+            Some(recipients) => encrypt(&source, outputs, overwrite, settings, recipients, host, messages),
         };
         let full = match &made {
-            Made::Whole(report) => matches!(report.outcome, Outcome::DiskFull(_) | Outcome::SizeLimit),
-            Made::Part(_) => true,
+            Ok(Made::Whole(report)) => matches!(report.outcome, Outcome::DiskFull(_) | Outcome::SizeLimit),
+            Ok(Made::Part(_)) => true,
+            // Not even the tables fit. Those of another level can be smaller.
+            Err(Error::Capture(error)) => error.is_full(),
+            Err(_) => false,
         };
         // What went through a pipe cannot be taken back.
         if let Some(next) = levels.get(number + 1).filter(|_| full && !matches!(target, Target::Stdout)) {
@@ -70,10 +70,11 @@ pub(crate) fn dump(
                 level.bits(),
                 next.bits()
             ));
-            overwrite = true;
+            // What failed has left no file.
+            overwrite |= made.is_ok();
             continue;
         }
-        return Ok(match made {
+        return Ok(match made? {
             Made::Whole(report) => finish(&source, &report, outputs, messages),
             Made::Part(sentence) => {
                 incomplete(&sentence, source.path() == Path::new("/proc/vmcore"), messages);

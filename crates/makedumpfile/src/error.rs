@@ -10,6 +10,7 @@ use pagehaul_sandbox::EnterError;
 use pagehaul_upload::UploadError;
 use pagehaul_vmcore::SourceError;
 
+use crate::hints::with_own_options;
 use crate::host::HostError;
 
 /// Why a task failed.
@@ -53,6 +54,8 @@ impl Error {
     /// The error and its causes, in one sentence.
     pub(crate) fn sentence(&self) -> String {
         let first: &dyn std::error::Error = self;
-        pagehaul_present::sentence(std::iter::successors(Some(first), |error| error.source()))
+        with_own_options(pagehaul_present::sentence(std::iter::successors(Some(first), |error| {
+            error.source()
+        })))
     }
 }

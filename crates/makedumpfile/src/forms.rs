@@ -66,6 +66,11 @@ getopt      | -l C F -d 31                                         | dump C to F
 getopt      | -l -c C F                                            | dump C to F: kdump zlib 0
 getopt      | -d 1 -d 31 --message 7 --num-thread=2 C F            | dump C to F: kdump none 31, threads 2
 getopt      | -d x C F                                             | dump C to F: kdump none 0
+getopt      | -d 31,x C F                                          | dump C to F: kdump none 31,0
+getopt      | -d ,, C F                                            | dump C to F: kdump none 0
+getopt      | -d 31,32 C F                                         | Dump_level(32) is invalid.
+getopt      | --message-level abc C F                              | dump C to F: kdump none 0, messages 0
+getopt      | --num-threads -1 C F                                 | dump C to F: kdump none 0, threads -1
 getopt      | --num-threads 0 C F                                  | dump C to F: kdump none 0, threads 0
 getopt      | -- C F                                               | dump C to F: kdump none 0
 getopt      | -q C F                                               | invalid option -- 'q'

@@ -26,7 +26,7 @@ Options:
                             when the disk is full, start again with the next level
   -F                        flattened format on standard output
   -f                        overwrite DUMPFILE
-  -L SIZE                   end the dump at this size
+  -L SIZE                   end the dump before it takes more of the disk; holes of the file do not count
   --num-threads N           threads at most [default: every CPU]
   --message-level N         sum of 1 progress, 2 common, 4 error, 8 debug, 16 report [default: 7]
   -D, --show-stats          add debug messages; add the report

@@ -14,6 +14,7 @@ mod error;
 mod forms;
 mod getopt;
 mod help;
+mod hints;
 mod host;
 mod mem_usage;
 mod messages;

@@ -39,6 +39,14 @@ pub(crate) fn rearrange(options: &Options, output: &Path, messages: &mut Message
             );
             return Ok(Done::Incomplete);
         }
+        Rearranged::Unwritten(why) => {
+            incomplete(
+                &format!("cannot write to {name}: {why}; it is marked incomplete and holds what came before"),
+                false,
+                messages,
+            );
+            return Ok(Done::Incomplete);
+        }
     }
     messages.say(COMMON, &format!("\nThe dumpfile is saved to {name}."));
     Ok(Done::Complete)

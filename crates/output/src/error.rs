@@ -4,6 +4,11 @@ use std::io;
 
 use pagehaul_run::Outcome;
 
+/// Returns whether a call to the system failed because the disk is full or a quota is reached.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// A failure to write a dump.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
@@ -26,8 +31,7 @@ pub enum WriteError {
 impl WriteError {
     /// Returns whether the disk is full or a quota is reached.
     pub fn is_full(&self) -> bool {
-        let full = |kind| matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        matches!(self, Self::Write { source, .. } if full(source.kind()))
+        matches!(self, Self::Write { source, .. } if is_full(source))
     }
 
     /// Returns the outcome of a run that this failure ends. Messages call the output `name`.

@@ -24,7 +24,7 @@ pub use aligned::AlignedBuffer;
 pub use bitmap::StoredBitmap;
 pub use chunk_writer::ChunkWriter;
 pub use dump::{DumpWriter, FinishBound, PageBatch, Recorded, StoredPage};
-pub use error::WriteError;
+pub use error::{WriteError, is_full};
 pub use file::{DumpFileOptions, OutputFile};
 pub use new_file::{CreateOptions, Naming, NewFile, OutputError, Special, names_open_file};
 pub use output::Output;

@@ -212,3 +212,18 @@ fn sigterm_at_any_moment_ends_the_command_and_leaves_no_instance() {
         }
     }
 }
+
+#[test]
+fn a_cut_recording_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let cut = directory.path().join("cut.pht");
+    std::fs::write(&cut, &std::fs::read(FUNCTIONS).unwrap()[..14_000]).unwrap();
+    let cut = cut.to_str().unwrap();
+    let warning = "the recording is truncated: it has no end block, and its last events may be missing";
+    let shown = text(&["--from", cut, "*"]);
+    assert!(shown.contains(&format!("! {warning}\n")), "{shown}");
+    let shown = text(&["--from", cut, "--json", "*"]);
+    let report: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let warnings = report["warnings"].as_array().unwrap();
+    assert!(warnings.iter().any(|found| found == warning), "{shown}");
+}

@@ -2,6 +2,7 @@
 
 mod common {
     pub mod setup;
+    pub mod small_disk;
 }
 
 use std::fs::File;
@@ -10,6 +11,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::{Command, Output, Stdio};
 
 use common::setup::{BINARY, Setup};
+use common::small_disk::with_disk_of;
 use pagehaul_kdump::format::{FLAT_INDEX_SIGNATURE, FlatIndex, FlatRecord};
 use pagehaul_kdump::{KdumpFile, STATUS_OFFSET};
 use pagehaul_physmem::file::PlainFile;
@@ -336,6 +338,61 @@ fn the_next_level_is_tried_when_the_dump_does_not_fit() {
     assert!(said.contains("the dump at level 0 does not fit; trying level 31"), "{said}");
     assert!(done.status.success(), "{said}");
     assert_eq!(guest.0.is_complete("dump"), Some(true));
+}
+
+/// The tables of level 0 alone are larger than the disk.
+#[test]
+fn the_next_level_is_tried_when_not_even_the_tables_fit() {
+    let mut machine = Machine::new(Era::V6_12);
+    machine.sampler(0x4000);
+    for pfn in 0x5000..0x6000 {
+        machine.page(Kind::Buddy, pfn, 0).fill(pfn, Content::Random);
+    }
+    let guest = Guest::of(Setup::new(&mut machine));
+    let directory = guest.0.directory.path();
+    let run = |arguments: &str| {
+        let script = format!("{BINARY} makedumpfile -l -d 0,31 {arguments}; {BINARY} info disk/dump");
+        let done = with_disk_of("700k", directory, &script);
+        (String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
+    };
+    let (out, said) = run("vmcore disk/dump");
+    assert!(said.contains("the dump at level 0 does not fit; trying level 31"), "{out}{said}");
+    assert!(out.contains("\ncomplete ") && out.contains("\ndump level    31 "), "{out}{said}");
+    // No level fits twice.
+    let (out, said) = run("--split vmcore disk/dump disk/other");
+    assert!(said.contains("the dump at level 0 does not fit; trying level 31"), "{out}{said}");
+    assert!(said.contains("No space left on device (os error 28); no output holds a page"), "{out}{said}");
+}
+
+#[test]
+fn a_full_disk_leaves_what_was_rearranged_marked() {
+    let guest = Guest::of(Setup::with_noise(8));
+    let flat = guest.run("-F -d 0 vmcore").stdout;
+    assert!(flat.len() > 7 << 20);
+    std::fs::write(guest.0.path("flat"), &flat).unwrap();
+    let script = format!(
+        "{BINARY} makedumpfile -R disk/dump < flat; code=$?; cp --sparse=always disk/dump dump; exit $code"
+    );
+    let done = with_disk_of("6m", guest.0.directory.path(), &script);
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.contains("INCOMPLETE DUMP: cannot write to disk/dump: No space left on device"), "{said}");
+    assert_eq!(guest.0.is_complete("dump"), Some(false), "{said}");
+    assert!(guest.0.right_pages("dump") > 256);
+}
+
+/// Its own options, not those of pagehaul's commands.
+#[test]
+fn messages_advise_what_makedumpfile_accepts() {
+    let guest = Guest::new();
+    std::fs::write(guest.0.path("dump"), "precious").unwrap();
+    let (_, said) = guest.fails("-d 31 vmcore dump");
+    assert!(said.contains("dump exists; remove it, or replace it with -f\n"), "{said}");
+    std::fs::write(guest.0.path("raw"), vec![1; 8192]).unwrap();
+    let (_, said) = guest.fails("-d 31 raw other");
+    assert!(said.contains("`pagehaul convert --layout` makes a dump"), "{said}");
+    let (_, said) = guest.fails("-d 31 vmcore /dev/null");
+    assert!(said.contains("use -F to write a flattened stream"), "{said}");
 }
 
 #[test]

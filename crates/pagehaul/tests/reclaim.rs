@@ -98,6 +98,20 @@ fn columns_have_names_and_several_files() {
 }
 
 #[test]
+fn a_cut_recording_says_so_and_is_exported() {
+    let directory = TempDir::new().unwrap();
+    let (cut, out) = (directory.path().join("cut.pht"), directory.path().join("out"));
+    std::fs::write(&cut, &std::fs::read(data("guest-6.12.pht")).unwrap()[..20_000]).unwrap();
+    let (cut, out) = (cut.to_str().unwrap(), out.to_str().unwrap());
+    for arguments in [&["report", cut][..], &["export", cut, "-o", out]] {
+        let output = pagehaul(arguments);
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success() && said.contains("the recording is truncated: "), "{said}");
+    }
+    assert!(std::fs::metadata(out).unwrap().len() > 0);
+}
+
+#[test]
 fn faults_are_one_sentence() {
     let directory = TempDir::new().unwrap();
     let other = directory.path().join("other");
@@ -111,6 +125,8 @@ fn faults_are_one_sentence() {
     };
     assert!(sentence(&["report", other.to_str().unwrap()]).contains("perf script"));
     assert!(sentence(&["report", directory.path().to_str().unwrap()]).contains("it is a directory"));
+    // It has no end.
+    assert!(sentence(&["report", "/dev/zero"]).contains("it is a device; expected a trace file"));
     assert!(sentence(&["report", "/no/such/trace"]).contains("cannot open /no/such/trace"));
 }
 

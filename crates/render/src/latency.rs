@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use pagehaul_latency::{Bucket, Histogram, LatencyReport, Missed, NamedHistogram, PERCENTILES, Unit};
 
+use crate::warnings;
+
 /// Width of the bars in characters.
 const STARS: u64 = 40;
 /// Longest run of empty linear buckets that is shown; longer ones become a line of dots.
@@ -24,7 +26,7 @@ pub fn text(report: &LatencyReport, by_function: bool) -> String {
         out.push_str("\nnothing was measured\n");
     }
     render_missed(&mut out, &report.missed);
-    out
+    out + &warnings::lines(&report.warnings)
 }
 
 fn render_histogram(out: &mut String, entry: &NamedHistogram, named: bool) {
@@ -157,7 +159,7 @@ mod tests {
         }
         let histograms = vec![NamedHistogram { name: "vfs_read".into(), histogram }];
         let missed = Missed { nested: 2, lost_events: 3, ..Missed::default() };
-        let report = LatencyReport { mechanism: "kprobes".into(), histograms, missed };
+        let report = LatencyReport { mechanism: "kprobes".into(), histograms, missed, warnings: Vec::new() };
         let expected = "
 Function = vfs_read
      usecs               : count     distribution

@@ -20,3 +20,5 @@ pub mod reclaim;
 pub mod triage;
 #[cfg(feature = "stalls")]
 pub mod vmalloc;
+#[cfg(feature = "stalls")]
+mod warnings;

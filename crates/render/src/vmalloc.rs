@@ -5,7 +5,7 @@ use pagehaul_present::Table;
 use pagehaul_present::number::bytes_short;
 use pagehaul_vmalloc::{AreaKind, Interval, NamedTotal, Usage, purge_report};
 
-use crate::latency;
+use crate::{latency, warnings};
 
 /// Callers and tasks shown.
 const TOP: usize = 10;
@@ -158,7 +158,7 @@ pub fn summary(intervals: &[Interval], purge_function: Option<&str>) -> String {
             "{lost} events lost because the kernel's buffers were full: try a larger --buffer-size\n"
         ));
     }
-    out
+    out + &intervals.iter().map(|interval| warnings::lines(&interval.warnings)).collect::<String>()
 }
 
 fn join(all: &mut Vec<NamedTotal>, list: &[NamedTotal]) {
@@ -208,6 +208,7 @@ mod tests {
                 purge_times: None,
                 used_kib: None,
                 lost_events: 0,
+                warnings: Vec::new(),
             };
             let summary = summary(&[interval], None);
             assert!(summary.contains(&format!("backlog peak {backlog}")), "{summary}");

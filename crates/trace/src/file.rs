@@ -93,4 +93,8 @@ impl EventSource for TraceFile {
     fn losses(&self) -> Losses {
         self.source().losses()
     }
+
+    fn warnings(&self) -> &[String] {
+        &self.info().warnings
+    }
 }

@@ -1,9 +1,9 @@
 //! Random access to the bytes of a trace file.
 
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, IsTerminal, Read, Seek};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,7 +31,8 @@ impl Input {
     /// size, are copied to an unlinked temporary file.
     ///
     /// # Errors
-    /// [`TraceError::Io`] if a system call fails, [`TraceError::Unsupported`] for a directory.
+    /// [`TraceError::Io`] if a system call fails, [`TraceError::Unsupported`] for a directory or a character device
+    /// that is no terminal.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         if path.as_os_str() == "-" {
             let path = Path::new("standard input");
@@ -43,7 +44,14 @@ impl Input {
             }
             return Self::of_file(file, path);
         }
-        Self::of_file(File::open(path).map_err(TraceError::io(path, "open"))?, path)
+        let file = File::open(path).map_err(TraceError::io(path, "open"))?;
+        let metadata = file.metadata().map_err(TraceError::io(path, "open"))?;
+        // /dev/zero has no end; a terminal ends where its user says, and may be standard input by another name.
+        if metadata.file_type().is_char_device() && !file.is_terminal() {
+            let what = "it is a device; expected a trace file".into();
+            return Err(TraceError::Unsupported { path: path.into(), what });
+        }
+        Self::of_file(file, path)
     }
 
     fn of_file(mut file: File, path: &Path) -> Result<Self, TraceError> {

@@ -16,4 +16,9 @@ pub trait EventSource {
 
     /// Returns the losses known so far.
     fn losses(&self) -> Losses;
+
+    /// Returns what the user should know, as far as it is known, one sentence each: a truncated file, parts left out.
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
 }

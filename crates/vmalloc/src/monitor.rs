@@ -41,6 +41,8 @@ pub struct Interval {
     pub used_kib: Option<u64>,
     /// Events that the kernel lost.
     pub lost_events: u64,
+    /// What the reader should know, one sentence each. Of the intervals of a trace, the last has it.
+    pub warnings: Vec<String>,
 }
 
 /// Watches the running kernel.
@@ -133,6 +135,7 @@ impl Monitor {
             purge_times,
             used_kib: meminfo.map(|text| field(&text, "VmallocUsed")),
             lost_events,
+            warnings: Vec::new(),
         })
     }
 }
@@ -209,6 +212,7 @@ pub fn read_trace(
             purge_times: None,
             used_kib: None,
             lost_events: 0,
+            warnings: Vec::new(),
         });
     };
     while let Some(event) = source.next_event()? {
@@ -232,6 +236,7 @@ pub fn read_trace(
     finish(&mut activity, begin.unwrap_or(last), last);
     if let Some(interval) = all.last_mut() {
         interval.lost_events = source.losses().at_least();
+        interval.warnings = source.warnings().to_vec();
     }
     if !source.formats().iter().any(|format| EVENTS.contains(&format.name.as_str())) {
         return Err(VmallocError::NotInTrace);
@@ -242,5 +247,5 @@ pub fn read_trace(
 /// Returns the latency report of the purge function.
 pub fn purge_report(function: &str, times: Histogram) -> LatencyReport {
     let histograms = vec![NamedHistogram { name: function.into(), histogram: times }];
-    LatencyReport { mechanism: String::new(), histograms, missed: Missed::default() }
+    LatencyReport { mechanism: String::new(), histograms, missed: Missed::default(), warnings: Vec::new() }
 }

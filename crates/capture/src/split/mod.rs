@@ -66,7 +66,8 @@ pub(crate) fn capture(
     if let (false, Outcome::DiskFull(why) | Outcome::WriteFailed(why) | Outcome::ReadFailed(why)) =
         (report.parts.iter().any(|part| part.exists), &report.outcome)
     {
-        return Err(CaptureError::NoPart(why.clone()));
+        let full = matches!(report.outcome, Outcome::DiskFull(_));
+        return Err(CaptureError::NoPart { why: why.clone(), full });
     }
     for (index, file) in &files {
         if report.parts[*index].exists {

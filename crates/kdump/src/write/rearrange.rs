@@ -22,6 +22,8 @@ pub enum Rearranged {
     MarkedIncomplete,
     /// Before its terminator. The file is marked incomplete.
     Truncated(String),
+    /// The file could not take the rest of it, for this reason. It is marked incomplete.
+    Unwritten(String),
 }
 
 /// Why a stream does not become a file.
@@ -33,13 +35,13 @@ pub enum RearrangeError {
     /// Nothing in it says what kind of file it describes.
     #[error("the flattened dump ends before the header of the dump in it")]
     NoHeader,
-    /// The file cannot be written.
+    /// The file cannot be written, or not be marked incomplete.
     #[error("cannot write the dump: {0}")]
     Output(#[from] WriteError),
 }
 
 /// Reads a stream up to its terminator, and writes each record to its offset. Bytes after the terminator stay unread. A
-/// stream that ends or fails before leaves a file marked incomplete.
+/// stream that ends or fails before leaves a file marked incomplete, and so does a full disk.
 pub fn rearrange(input: &mut dyn Read, output: &mut dyn Output) -> Result<Rearranged, RearrangeError> {
     let mut header = FlatHeader::new_zeroed();
     input.read_exact(header.as_mut_bytes()).map_err(|_| RearrangeError::NotFlattened)?;
@@ -47,55 +49,71 @@ pub fn rearrange(input: &mut dyn Read, output: &mut dyn Output) -> Result<Rearra
         return Err(RearrangeError::NotFlattened);
     }
     let mut head = Head([0; HEAD]);
-    let end = copy(input, output, &mut head)?;
-    let mark = head.mark();
-    let end = match (end, mark) {
-        (Some(_), None) => return Err(RearrangeError::NoHeader),
-        (Some(why), Some((offset, bytes, _))) => {
-            output.write(offset, &bytes)?;
-            Rearranged::Truncated(why)
-        }
-        (None, Some((_, _, true))) => Rearranged::MarkedIncomplete,
-        (None, _) => Rearranged::Complete,
+    let copied = copy(input, output, &mut head).and_then(|()| Ok(output.sync()?));
+    let Err(cut) = copied else {
+        let marked = head.mark().is_some_and(|(_, _, marked)| marked);
+        return Ok(if marked { Rearranged::MarkedIncomplete } else { Rearranged::Complete });
     };
+    let Some((offset, bytes, _)) = head.mark() else {
+        return Err(match cut {
+            Cut::Input(_) => RearrangeError::NoHeader,
+            Cut::Output(error) => error.into(),
+        });
+    };
+    output.write(offset, &bytes)?;
     output.sync()?;
-    Ok(end)
+    Ok(match cut {
+        Cut::Input(why) => Rearranged::Truncated(why),
+        Cut::Output(error) => Rearranged::Unwritten(error.to_string()),
+    })
 }
 
-/// Copies records until the terminator. Returns why the stream ended without one.
-fn copy(
-    input: &mut dyn Read,
-    output: &mut dyn Output,
-    head: &mut Head,
-) -> Result<Option<String>, RearrangeError> {
+/// Why a stream was not copied to its terminator.
+enum Cut {
+    /// It ends or cannot be read: a sentence.
+    Input(String),
+    /// The file does not take it.
+    Output(WriteError),
+}
+
+impl From<WriteError> for Cut {
+    fn from(error: WriteError) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// Copies records until the terminator.
+fn copy(input: &mut dyn Read, output: &mut dyn Output, head: &mut Head) -> Result<(), Cut> {
     let mut buffer = vec![0; PIECE];
     let mut end = 0_u64;
     loop {
         let mut record = FlatRecord::new_zeroed();
         if let Err(error) = input.read_exact(record.as_mut_bytes()) {
-            return Ok(Some(truncated(&error)));
+            return Err(Cut::Input(truncated(&error)));
         }
         let (offset, size) = (record.offset.get(), record.size.get());
         if (offset, size) == (FlatRecord::END, FlatRecord::END) {
-            return Ok(None);
+            return Ok(());
         }
         let (Ok(offset), Ok(size)) = (u64::try_from(offset), u64::try_from(size)) else {
-            return Ok(Some(format!("the flattened dump is damaged after {end} bytes")));
+            return Err(Cut::Input(format!("the flattened dump is damaged after {end} bytes")));
         };
         if size == 0 || offset.checked_add(size).is_none_or(|end| end > i64::MAX as u64) {
-            return Ok(Some(format!("the flattened dump is damaged after {end} bytes")));
+            return Err(Cut::Input(format!("the flattened dump is damaged after {end} bytes")));
         }
         let mut done = 0;
         while done < size {
             let piece = usize::try_from(size - done).unwrap_or(PIECE).min(PIECE);
             let (count, error) = fill(input, &mut buffer[..piece]);
             let bytes = &buffer[..count];
-            output.write(offset + done, bytes)?;
-            head.remember(offset + done, bytes);
+            let wrote = output.write(offset + done, bytes);
+            let written = wrote.as_ref().map_or_else(WriteError::written, |()| count);
+            head.remember(offset + done, &bytes[..written.min(count)]);
+            wrote?;
             done += count as u64;
             end = end.max(offset + done);
             if let Some(error) = error {
-                return Ok(Some(truncated(&error)));
+                return Err(Cut::Input(truncated(&error)));
             }
         }
     }

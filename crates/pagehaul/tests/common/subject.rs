@@ -9,6 +9,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
+#[path = "small_disk.rs"]
+mod small_disk;
+use small_disk::with_disk_of;
+
 /// The program under test.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
 
@@ -21,12 +25,7 @@ pub fn tool(arguments: &[&str]) -> Command {
 
 /// Runs a shell script in a directory whose `disk` is one of 6 MiB that only the script sees.
 pub fn with_small_disk(directory: &Path, script: &str) -> Output {
-    fs::create_dir_all(directory.join("disk")).unwrap();
-    Command::new("unshare")
-        .args(["--mount", "sh", "-c", &format!("mount -t tmpfs -o size=6m none disk && {script}")])
-        .current_dir(directory)
-        .output()
-        .unwrap()
+    with_disk_of("6m", directory, script)
 }
 
 pub struct Subject {

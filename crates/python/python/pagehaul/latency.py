@@ -59,6 +59,8 @@ class Report:
     mechanism: str
     histograms: List[Histogram]
     missed: Missed
+    warnings: List[str]
+    """What the reader should know, one sentence each: a truncated file, parts left out."""
 
 
 def report(

@@ -7,6 +7,7 @@ use pagehaul_present::printable;
 use pagehaul_present::time::microseconds;
 
 use super::{figures, tables};
+use crate::warnings;
 use pagehaul_reclaim::report::{Comparison, ReclaimReport, Stalls};
 
 /// Formats a report as text.
@@ -69,7 +70,7 @@ fn head(out: &mut String, report: &ReclaimReport) -> Written {
     if !source.machine.command.is_empty() {
         writeln!(out, "$ {}", printable(&source.machine.command.join(" ")))?;
     }
-    report.warnings.iter().try_for_each(|warning| writeln!(out, "! {}", printable(warning)))
+    out.write_str(&warnings::lines(&report.warnings))
 }
 
 /// "0" or "0, 0, 1".

@@ -2,7 +2,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use pagehaul_reclaim::{analyse_all, perfetto};
-use pagehaul_trace::{Input, TraceFile};
+use pagehaul_trace::{EventSource, Input, TraceFile};
 
 use super::args::ExportArguments;
 use crate::files;
@@ -14,7 +14,11 @@ pub(super) fn run(arguments: &ExportArguments) -> Result<ExitCode> {
     let input = Input::open(&arguments.file)?;
     sandbox::enter(Sandbox::default().writing([&arguments.output]))?;
     let name = arguments.file.display().to_string();
-    let (_, intervals) = analyse_all(&mut TraceFile::from_input(input)?, &name, "")?;
+    let mut trace = TraceFile::from_input(input)?;
+    let (_, intervals) = analyse_all(&mut trace, &name, "")?;
+    for warning in trace.warnings() {
+        tell!("pagehaul: {warning}");
+    }
     files::write(&arguments.output, perfetto(intervals), sources, overwrite)?;
     Ok(ExitCode::SUCCESS)
 }
