@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use pagehaul_btf::Fault;
 use pagehaul_inspect::ahead::together;
 use pagehaul_inspect::{
     Cache, Counters, Machine, PerCpuChunks, Tasks, caches, caller_name, nodes, per_cpu_chunks, tasks,
@@ -23,7 +24,7 @@ use crate::report::{
 };
 use crate::resolve::files::{CachedFile, cached_file, note_holders};
 use crate::resolve::mounts::Mounts;
-use crate::resolve::processes::Processes;
+use crate::resolve::processes::{Mapped, Processes};
 use crate::resolve::tables::tables_by_process;
 use crate::scan::scan;
 use crate::slot::Slot;
@@ -38,6 +39,9 @@ const MAX_OWNERS: usize = 100;
 const ANNOUNCED_BLOCKS: u64 = 16;
 /// Files whose names are looked up, the largest first.
 const MAX_FILES: usize = 1 << 20;
+
+/// The name of owners that cannot be told, as what names them was not read.
+const NOT_KNOWN: &str = "owner not known";
 
 /// How much is done to find owners.
 #[derive(Debug, Clone, Copy)]
@@ -106,7 +110,7 @@ pub fn balance(
     let asked = match effort.references {
         References::Always => true,
         References::Above(percent) => {
-            let limit = u128::from(managed(machine)) * u128::from(percent);
+            let limit = u128::from(managed(machine).unwrap_or(0)) * u128::from(percent);
             u128::from(tally.nothing) * 100 > limit && !memory.view().is_remote()
         }
     };
@@ -163,7 +167,7 @@ impl Builder<'_> {
     fn build(&mut self, tally: Tally, caches: &[Cache], guesses: Guesses) -> Balance {
         let machine = self.machine;
         self.parts.managed = managed(machine);
-        if self.parts.managed == 0 {
+        if self.parts.managed.is_none() {
             self.missing.push(
                 "managed memory: no zone can be read, so the rows are all pages that have a struct page"
                     .into(),
@@ -300,21 +304,24 @@ impl Builder<'_> {
     }
 
     fn anonymous(&mut self, tally: &Tally, processes: &mut Processes<'_>) {
-        let mut by_process: HashMap<Option<u64>, (u64, u64)> = HashMap::new();
+        // By the memory of a process, or what is said in place of its name.
+        let mut by_process: HashMap<Result<u64, &str>, (u64, u64)> = HashMap::new();
         let mut shared_pages = 0;
         for ((anon_vma, ksm), pages) in &tally.anon {
             if *ksm {
                 shared_pages += pages;
                 continue;
             }
-            let mapped = processes.mapped(*anon_vma).ok().flatten();
-            let (all, shared) = by_process.entry(mapped.map(|mapped| mapped.mm)).or_default();
+            let found = processes.mapped(*anon_vma);
+            let mapped = found.as_ref().ok().copied().flatten();
+            let owner = mapped.map(|mapped| mapped.mm).ok_or(unmapped(&found));
+            let (all, shared) = by_process.entry(owner).or_default();
             *all += pages;
             *shared += mapped.map_or(0, |mapped| if mapped.others > 0 { *pages } else { 0 });
         }
         self.named(RowKind::Anonymous, "merged by KSM", shared_pages);
         for (mm, (pages, shared)) in by_process {
-            let name = mm.map_or_else(|| "exited processes".into(), |mm| processes.name(mm));
+            let name = mm.map_or_else(str::to_owned, |mm| self.process(processes, mm));
             let notes =
                 (shared > 0).then(|| format!("{shared} of them perhaps shared with forked processes"));
             self.own(
@@ -334,9 +341,9 @@ impl Builder<'_> {
                     Ok(Some(file)) => file.owner.name,
                     _ => format!("address space {mapping:#x}"),
                 },
-                _ => match processes.mapped(mapping & !3).ok().flatten() {
-                    Some(mapped) => processes.name(mapped.mm),
-                    None => "exited processes".into(),
+                _ => match processes.mapped(mapping & !3) {
+                    Ok(Some(mapped)) => self.process(processes, mapped.mm),
+                    other => unmapped(&other).into(),
                 },
             };
             *by_name.entry(name).or_default() += pages;
@@ -344,6 +351,11 @@ impl Builder<'_> {
         for (name, pages) in by_name {
             self.named(RowKind::HugeTlb, name, pages);
         }
+    }
+
+    /// The name of the process with this memory.
+    fn process(&self, processes: &mut Processes<'_>, mm: u64) -> String {
+        if self.tasks.all.is_empty() { NOT_KNOWN.into() } else { processes.name(mm) }
     }
 
     /// Opens the row of page tables, whose pages are counted already. The rest are the kernel's tables and page directories.
@@ -359,7 +371,8 @@ impl Builder<'_> {
                 return;
             }
         }
-        let rest = (sum < *pages).then(|| (String::from("the kernel, and page directories"), *pages - sum));
+        let rest = if self.tasks.all.is_empty() { NOT_KNOWN } else { "the kernel, and page directories" };
+        let rest = (sum < *pages).then(|| (rest.to_owned(), *pages - sum));
         owners.extend(by_process.into_iter().chain(rest).map(|(name, pages)| Owner {
             name,
             pages: PageCount::new(pages),
@@ -372,8 +385,11 @@ impl Builder<'_> {
             caches.iter().map(|cache| (cache.address.0, cache.name.as_str())).collect();
         let mut by_name: HashMap<String, u64> = HashMap::new();
         for (cache, pages) in &tally.slab {
-            let name =
-                names.get(cache).map_or_else(|| format!("unknown cache {cache:#x}"), |name| (*name).into());
+            let name = match names.get(cache) {
+                Some(name) => (*name).to_owned(),
+                None if *cache == 0 || caches.is_empty() => NOT_KNOWN.into(),
+                None => format!("unknown cache {cache:#x}"),
+            };
             *by_name.entry(name).or_default() += pages;
         }
         for (name, pages) in by_name {
@@ -512,7 +528,7 @@ impl Builder<'_> {
         // Balloons take their pages out of the managed memory, unless they deflate when memory is short.
         let offline = self.rows.get(&RowKind::Offline).map_or(0, |(pages, _)| *pages);
         let sum: u64 = self.rows.values().map(|(pages, _)| pages).sum();
-        let unmanaged = sum.saturating_sub(self.parts.managed).min(offline);
+        let unmanaged = sum.saturating_sub(self.parts.managed.unwrap_or(0)).min(offline);
         if unmanaged > 0 {
             outside.push(Outside { name: RowKind::Offline.name(), pages: PageCount::new(unmanaged) });
             if let Some((pages, _)) = self.rows.get_mut(&RowKind::Offline) {
@@ -536,7 +552,7 @@ impl Builder<'_> {
         }
         let mut balance = Balance {
             page_size: self.rules.kernel.page_size(),
-            managed: PageCount::new(self.parts.managed),
+            managed: self.parts.managed.map(PageCount::new),
             rows,
             outside,
             suspects,
@@ -582,8 +598,15 @@ fn kernel_tables(kernel: &Kernel, memory: &dyn PhysMemory) -> Vec<Range<Pfn>> {
     runs.map(|run| Pfn::new(run.start)..Pfn::new(run.end)).collect()
 }
 
-fn managed(machine: &Machine<'_>) -> u64 {
+/// What is said of pages of a process that no process is known to map.
+fn unmapped(mapped: &Result<Option<Mapped>, Fault>) -> &'static str {
+    if mapped.is_ok() { "exited processes" } else { NOT_KNOWN }
+}
+
+/// Returns the managed pages; `None` if no zone can be read, as of kernels without data symbols.
+fn managed(machine: &Machine<'_>) -> Option<u64> {
     let zones =
         nodes(machine).unwrap_or_default().into_iter().flat_map(|node| zones_of(&node).unwrap_or_default());
-    zones.map(|zone| zone.number("managed_pages").unwrap_or(0)).fold(0, u64::saturating_add)
+    let pages = zones.map(|zone| zone.number("managed_pages").unwrap_or(0)).fold(0, u64::saturating_add);
+    Some(pages).filter(|pages| *pages > 0)
 }

@@ -68,7 +68,7 @@ pub fn blame(report: &mut TriageReport, balance: &Balance) {
 /// Whether the rows are the managed pages, but for a few percent.
 fn is_whole(balance: &Balance) -> bool {
     const PERCENT: u64 = 5;
-    let managed = balance.managed.get();
+    let Some(managed) = balance.managed.map(PageCount::get) else { return false };
     let most = managed / 100 * PERCENT;
     balance.sum().get().abs_diff(managed) <= most && balance.pages(RowKind::Undecided).get() <= most
 }
@@ -164,11 +164,13 @@ fn size(balance: &Balance, pages: PageCount) -> String {
 
 /// A size, and its share of the managed memory.
 fn share(balance: &Balance, pages: PageCount) -> String {
+    // Who is blamed without it is not said.
+    let managed = balance.managed.unwrap_or_default();
     format!(
         "{} of {} ({})",
         size(balance, pages),
-        size(balance, balance.managed),
-        percent(pages.get(), balance.managed.get())
+        size(balance, managed),
+        percent(pages.get(), managed.get())
     )
 }
 
@@ -216,7 +218,7 @@ mod tests {
         };
         Balance {
             page_size: PageSize::KIB_4,
-            managed: pages(1000),
+            managed: Some(pages(1000)),
             rows: rows.iter().map(row).collect(),
             outside: Vec::new(),
             suspects,

@@ -9,7 +9,8 @@ use crate::report::{Identity, RowKind};
 /// Pages that only identities need.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
-    pub(crate) managed: u64,
+    /// `None`: the zones cannot be read, as without data symbols.
+    pub(crate) managed: Option<u64>,
     /// Pages of address spaces: those of shared memory among them, and their own counts (`nrpages`).
     pub(crate) cached: u64,
     pub(crate) shmem: u64,
@@ -49,9 +50,7 @@ pub(crate) fn identities(
     };
     let counters = Counters::new(machine).ok();
     let of = |name: &str| counters.as_ref().and_then(|counters| counters.get(name));
-    // 0: the zones cannot be read, as without data symbols.
-    let known = (parts.managed > 0).then_some(parts.managed as i64);
-    compare("all rows", sum, "managed pages of all zones", known);
+    compare("all rows", sum, "managed pages of all zones", parts.managed.map(|pages| pages as i64));
     compare("free", pages(RowKind::Free) + pages(RowKind::Unaccepted), "NR_FREE_PAGES", of("NR_FREE_PAGES"));
     compare("free, per-CPU lists", pages(RowKind::PerCpuLists), "per_cpu_pages.count", parts.listed);
     let cached = parts.cached + parts.anon_in_swap_cache + parts.shmem_in_swap_cache;

@@ -120,8 +120,9 @@ impl RowKind {
 pub struct Balance {
     /// Bytes of a page.
     pub page_size: PageSize,
-    /// Pages that the allocator manages (`managed_pages` of all zones).
-    pub managed: PageCount,
+    /// Pages that the allocator manages (`managed_pages` of all zones); `None` if no zone can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub managed: Option<PageCount>,
     /// Rows that have pages. Their sum is `managed` if the first identity holds.
     pub rows: Vec<Row>,
     /// Pages that the allocator does not manage.

@@ -29,6 +29,11 @@ pub(crate) fn check<'a>(
     sources: impl IntoIterator<Item = &'a Path>,
     overwrite: bool,
 ) -> anyhow::Result<()> {
+    // These commands print other text to standard output.
+    anyhow::ensure!(
+        output != Path::new("-"),
+        "cannot write this to -: name a file (./- if that is its name), or /dev/stdout"
+    );
     Ok(NewFile::check(output, CreateOptions { sources: &identities(sources), overwrite, ..REPORT })?)
 }
 

@@ -18,10 +18,9 @@ const LONGEST: usize = 90;
 pub fn text(balance: &Balance) -> String {
     let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
     let mut table = Table::new(["owner", "pages", "size", "share"]);
-    // The managed memory is not known of kernels without data symbols.
     let (all, sum) = match balance.managed {
-        PageCount::ZERO => (balance.sum(), "all pages"),
-        managed => (managed, "managed"),
+        None => (balance.sum(), "all pages"),
+        Some(managed) => (managed, "managed"),
     };
     let figures = |pages: PageCount| [count(pages.get()), size(pages), percent(pages.get(), all.get())];
     for row in &balance.rows {
@@ -66,7 +65,7 @@ pub fn text(balance: &Balance) -> String {
         );
     }
     for missing in &balance.missing {
-        let _ = writeln!(out, "note: {missing}");
+        let _ = writeln!(out, "note: {}", pagehaul_present::printable(missing));
     }
     out
 }
@@ -154,7 +153,11 @@ fn fragmentation(balance: &Balance, out: &mut String) {
         let _ = writeln!(
             out,
             "compaction is deferred: node {} {}, order {} and above, {} of {} attempts skipped",
-            zone.node, zone.zone, zone.order, zone.skipped, zone.skips
+            zone.node,
+            pagehaul_present::printable(&zone.zone),
+            zone.order,
+            zone.skipped,
+            zone.skips
         );
     }
 }
@@ -194,10 +197,10 @@ fn describe(owner: &Owner, page_size: PageSize) -> String {
 
 /// Names are whatever programs called their files.
 fn printable(text: &str) -> String {
-    let text: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let text = pagehaul_present::printable(text);
     match text.char_indices().nth(LONGEST) {
         Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
-        None => text,
+        None => text.into_owned(),
     }
 }
 

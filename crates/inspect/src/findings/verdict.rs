@@ -177,11 +177,10 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
     if let Some(frame) = nameless.filter(|_| !facts.knows_modules) {
         evidence.push(format!("{} may be code of a module that could not be read", frame.pc));
     }
-    let task = facts
-        .died
-        .and_then(|cpu| cpu.task.as_ref())
-        .map_or_else(|| "unknown task".into(), |task| task.label());
     let blamed = death.task.as_ref().map(|(name, pid)| format!("{name}/{pid}"));
+    let task = facts.died.and_then(|cpu| cpu.task.as_ref()).map(|task| task.label());
+    // The log has it, too.
+    let task = task.or_else(|| blamed.clone()).unwrap_or_else(|| "unknown task".into());
     let panic = death.line.as_ref().map_or("", |line| line.text.as_str());
     let message = panic.split_once("not syncing: ").map_or(panic, |(_, message)| message);
     let wild = wild_call(facts.cause, facts.knows_modules);
@@ -395,7 +394,7 @@ fn backlog(facts: &Facts<'_>) -> Option<Finding> {
     const STEP: u64 = 32 << 20;
     let pages = facts.vmalloc?.backlog_pages?;
     let backlog = pages.bytes(facts.system.page_size);
-    let most = u64::from((facts.system.cpus as u64).checked_ilog2()? + 1) * STEP;
+    let most = u64::from((facts.system.cpus? as u64).checked_ilog2()? + 1) * STEP;
     let mib = |bytes: u64| bytes >> 20;
     (backlog > most).then(|| {
         finding(

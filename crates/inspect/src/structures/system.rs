@@ -1,6 +1,7 @@
 //! The machine as a whole.
 
 use pagehaul_btf::Fault;
+use pagehaul_elfcore::notes::cpu_count;
 use pagehaul_machine::PageSize;
 use serde::Serialize;
 
@@ -31,8 +32,9 @@ pub struct System {
     pub load: Option<[f64; 3]>,
     /// Bytes of a page. All numbers of pages in the report count such pages.
     pub page_size: PageSize,
-    /// CPUs that ran until the crash.
-    pub cpus: usize,
+    /// CPUs that ran until the crash. If the kernel does not say it, those that left registers in the notes; none if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<usize>,
     /// The kernel's command line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command_line: Option<String>,
@@ -64,8 +66,31 @@ pub fn system(machine: &Machine<'_>) -> System {
         uptime: scheduler_clock(machine).ok().map(|clock| clock as f64 / 1e9),
         load: load().ok(),
         page_size: machine.page_size(),
-        cpus: until_crash(machine).map_or(0, |cpus| cpus.len()),
+        cpus: cpus(until_crash(machine).ok(), machine.notes()),
         command_line: command_line().ok(),
         taints: taints(machine.u64("tainted_mask").unwrap_or(0)),
+    }
+}
+
+/// The number of CPUs, by the kernel's masks or else by the notes of the dump.
+fn cpus(by_masks: Option<Vec<u64>>, notes: &[u8]) -> Option<usize> {
+    let count = by_masks.map_or(cpu_count(notes) as usize, |cpus| cpus.len());
+    (count > 0).then_some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use pagehaul_elfcore::notes::{NT_PRSTATUS, push};
+
+    use super::*;
+
+    #[test]
+    fn cpus_that_the_kernel_does_not_name_are_those_of_the_notes() {
+        let mut notes = Vec::new();
+        push(&mut notes, "CORE", NT_PRSTATUS, &[0; 336]);
+        push(&mut notes, "CORE", NT_PRSTATUS, &[0; 336]);
+        assert_eq!(cpus(Some(vec![0, 1, 2]), &notes), Some(3));
+        assert_eq!(cpus(None, &notes), Some(2));
+        assert_eq!(cpus(None, &[]), None);
     }
 }

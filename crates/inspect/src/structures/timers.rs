@@ -46,7 +46,11 @@ pub struct Timers {
 pub fn timers(machine: &Machine<'_>, tasks: &Tasks) -> Timers {
     let mut found = Timers::default();
     let ticks = Ticks::new(machine);
-    for cpu in machine.cpu_mask("__cpu_possible_mask").unwrap_or_default() {
+    let cpus = machine.cpu_mask("__cpu_possible_mask").unwrap_or_else(|why| {
+        found.broken.push(format!("timers: {why}"));
+        Vec::new()
+    });
+    for cpu in cpus {
         let wheels = match &ticks {
             Ok(ticks) => wheels(machine, tasks, cpu, ticks, &mut found).map_err(|why| why.to_string()),
             Err(why) => Err(why.to_string()),

@@ -326,7 +326,7 @@ fn show(
         let timers = arguments.section.contains(&Section::Timers).then(|| report.timers(machine));
         let mut text = draw::sections(&report, &timers.unwrap_or_default(), &arguments.section);
         if let Some(owners) = owners.filter(|_| arguments.section.contains(&Section::Memory)) {
-            text += &format!("\n{}", draw::printable(&owners::text(&owners)));
+            text += &format!("\n{}", owners::text(&owners));
         }
         text
     };

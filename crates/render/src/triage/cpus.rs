@@ -1,7 +1,5 @@
 //! CPUs.
 
-use std::fmt::Write as _;
-
 use pagehaul_facts::Kind;
 use pagehaul_inspect::{Part, Task, TriageReport, chain};
 use pagehaul_present::time::seconds;

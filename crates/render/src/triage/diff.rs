@@ -1,12 +1,10 @@
 //! `triage diff`: what changed, as text.
 
-use std::fmt::Write as _;
-
 use pagehaul_inspect::{Change, Difference, Part, Sides};
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::{Cell, Table, Tone};
 
-use super::lines::INNERMOST;
+use super::lines::{INNERMOST, Lines as _};
 use super::stack::stack_lines;
 
 /// Rows of each table, and stacks, that are shown; JSON has all.
@@ -113,11 +111,8 @@ fn list(title: &str, sides: &Sides<String>, out: &mut String) {
         return;
     }
     put!(out, "\n{title}");
-    let marked = |mark: char, items: &[String]| {
-        items.iter().map(|item| format!("  {mark} {item}\n")).collect::<String>()
-    };
-    out.push_str(&marked('-', &sides.gone));
-    out.push_str(&marked('+', &sides.new));
+    sides.gone.iter().for_each(|item| put!(out, "  - {item}"));
+    sides.new.iter().for_each(|item| put!(out, "  + {item}"));
 }
 
 fn changes(title: &str, name: &str, changes: &[Change], show: impl Fn(u64) -> String, out: &mut String) {
@@ -136,7 +131,8 @@ fn changes(title: &str, name: &str, changes: &[Change], show: impl Fn(u64) -> St
             cell(format!("{sign}{size}")),
         ]);
     }
-    put!(out, "\n{title}\n{}", table.to_string().trim_end());
+    put!(out, "\n{title}");
+    out.put_table(&table);
     if changes.len() > FEW {
         put!(out, "  and {} smaller changes", changes.len() - FEW);
     }

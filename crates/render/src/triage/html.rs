@@ -1,17 +1,18 @@
 //! The report as a web page.
 
 use maud::{Markup, html};
-use pagehaul_inspect::{Timers, TriageReport};
+use pagehaul_inspect::{Part, System, Timers, TriageReport};
 use pagehaul_machine::PageCount;
-use pagehaul_present::Tone;
 use pagehaul_present::html::{facts, page as build, section, tiles};
-use pagehaul_present::number::{bytes, count, counted};
+use pagehaul_present::number::{bytes, count};
 use pagehaul_present::time::{seconds, utc};
+use pagehaul_present::{Tone, printable};
 
+use super::lines::{at_least, cpu_count, load};
 use super::next::command;
 use super::tasks::task_count;
 use super::verdict::nothing_found;
-use super::{Section, printable, text};
+use super::{Section, text};
 
 const STYLE: &str = "pre { overflow-x: auto; margin: 0; font: 12.5px/1.45 ui-monospace, Menlo, \"DejaVu Sans Mono\", monospace; } \
                      ol { margin: 0; padding-left: 22px; } li { margin: 0 0 10px; } li b { font-size: 15px; }";
@@ -33,11 +34,7 @@ const SECTIONS: [(Section, &str); 10] = [
 /// Builds the web page of the dump `name`.
 pub fn page(report: &TriageReport, timers: &Timers, name: &str) -> String {
     let system = &report.system;
-    let mut about = vec![name.to_owned(), format!("kernel {}", system.release)];
-    about.extend((system.cpus > 0).then(|| counted(system.cpus as u64, "CPU")));
-    about.extend(system.hostname.iter().filter(|host| *host != "(none)").map(|host| format!("host {host}")));
-    about.extend(system.crash_time.map(|time| format!("crashed {}", utc(time))));
-    about.extend(system.taints.iter().map(|taint| format!("taint {}: {}", taint.letter, taint.meaning)));
+    let about = about(system, name);
     let (managed, free) = report.memory.total();
     let size = |pages: PageCount| bytes(pages.bytes(system.page_size));
     let in_state = |letter| {
@@ -70,7 +67,11 @@ pub fn page(report: &TriageReport, timers: &Timers, name: &str) -> String {
     }
     if !report.memory.zones.is_empty() {
         figures.push((Tone::Plain, size(free), format!("free of {}", size(managed))));
-        figures.push((Tone::Plain, count(report.requests.len() as u64), "block requests in flight".into()));
+    }
+    if !report.gaps.lacks(Part::Requests) {
+        let requests = count(report.requests.len() as u64);
+        let requests = format!("{}{requests}", at_least(report, Part::Requests));
+        figures.push((Tone::Plain, requests, "block requests in flight".into()));
     }
     figures.extend(system.uptime.map(|uptime| (Tone::Plain, seconds(uptime), "uptime".into())));
     let title = match report.verdict.first() {
@@ -78,20 +79,31 @@ pub fn page(report: &TriageReport, timers: &Timers, name: &str) -> String {
         None if report.gaps.is_empty() => "Nothing suspicious found",
         None => "Nothing suspicious found in what could be read",
     };
-    let figures = figures.into_iter().map(|(tone, value, name)| (tone, printable(&value), name));
+    let figures = figures.into_iter().map(|(tone, value, name)| (tone, printable(&value).into_owned(), name));
     let body = html! {
         h1 { (printable(title)) }
-        (facts(about.iter().map(|fact| printable(fact))))
+        (facts(about.iter().map(|fact| printable(fact).into_owned())))
         (tiles(figures))
         (section("Verdict", "The weightiest findings, each with its evidence and what to look at next.", verdict(report)))
         @for (which, title) in SECTIONS {
             (section(title, "", pre(&text::sections_only(report, timers, &[which]))))
         }
         @if !report.missing.is_empty() {
-            (section("Missing", "What could not be read, and why.", pre(&report.missing.join("\n"))))
+            (section("Missing", "What could not be read, and why.", pre(&missing(report))))
         }
     };
     build(&format!("Triage of {name}"), STYLE, "", &body)
+}
+
+/// What the first lines of the text say.
+fn about(system: &System, name: &str) -> Vec<String> {
+    let mut about = vec![name.to_owned(), format!("kernel {}", system.release)];
+    about.extend(cpu_count(system));
+    about.extend(system.hostname.iter().filter(|host| *host != "(none)").map(|host| format!("host {host}")));
+    about.extend(system.crash_time.map(|time| format!("crashed {}", utc(time))));
+    about.extend(load(system));
+    about.extend(system.taints.iter().map(|taint| format!("taint {}: {}", taint.letter, taint.meaning)));
+    about
 }
 
 fn verdict(report: &TriageReport) -> Markup {
@@ -111,6 +123,38 @@ fn verdict(report: &TriageReport) -> Markup {
     }
 }
 
+fn missing(report: &TriageReport) -> String {
+    report.missing.iter().map(|why| printable(why)).collect::<Vec<_>>().join("\n")
+}
+
+/// Text that has its lines, each escaped.
 fn pre(text: &str) -> Markup {
-    html! { pre { (printable(text.trim_matches('\n'))) } }
+    html! { pre { (text.trim_matches('\n')) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagehaul_machine::PageSize;
+
+    use super::*;
+
+    #[test]
+    fn the_page_says_of_the_machine_what_the_text_says() {
+        let system = System {
+            release: "6.12.0".into(),
+            version: None,
+            hostname: Some("db1".into()),
+            crash_time: None,
+            uptime: None,
+            load: Some([1.5, 0.25, 4.0]),
+            page_size: PageSize::KIB_4,
+            cpus: Some(2),
+            command_line: None,
+            taints: Vec::new(),
+        };
+        assert_eq!(
+            about(&system, "vmcore"),
+            ["vmcore", "kernel 6.12.0", "2 CPUs", "host db1", "load 1.50 0.25 4.00"]
+        );
+    }
 }

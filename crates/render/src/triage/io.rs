@@ -1,12 +1,10 @@
 //! Block requests.
 
-use std::fmt::Write as _;
-
-use pagehaul_inspect::TriageReport;
+use pagehaul_inspect::{Part, TriageReport};
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::time::seconds;
 
-use super::lines::{FEW, more};
+use super::lines::{FEW, at_least, more};
 
 pub(super) fn io(report: &TriageReport, out: &mut String, full: bool) {
     for device in &report.suspended {
@@ -16,7 +14,12 @@ pub(super) fn io(report: &TriageReport, out: &mut String, full: bool) {
     if report.requests.is_empty() && !full {
         return;
     }
-    put!(out, "\nBlock requests in flight: {}", count(report.requests.len() as u64));
+    if report.gaps.lacks(Part::Requests) {
+        put!(out, "\nBlock requests in flight: not known");
+        return;
+    }
+    let at_least = at_least(report, Part::Requests);
+    put!(out, "\nBlock requests in flight: {at_least}{}", count(report.requests.len() as u64));
     let shown = if full { report.requests.len() } else { FEW };
     for request in report.requests.iter().take(shown) {
         let age = request.age.map_or_else(|| "unknown age".into(), seconds);

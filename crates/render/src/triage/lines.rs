@@ -1,24 +1,61 @@
 //! What sections share: the beginning, the end, and lines of lists that are cut short.
 
-use std::fmt::Write as _;
-
-use pagehaul_inspect::{Part, TriageReport};
+use pagehaul_inspect::{Part, System, TriageReport};
 use pagehaul_present::number::{count, counted};
 use pagehaul_present::time::{seconds, utc};
+use pagehaul_present::{Table, printable};
 
 /// Lines of each list on the one screen.
 pub(super) const FEW: usize = 4;
 /// Frames of a stack in one line.
 pub(super) const INNERMOST: usize = 4;
 
+/// What reports are made of. Nothing else is added to them.
+pub(super) trait Lines {
+    /// Adds one line, after an empty one if `format` begins with a line break. What `text` has of other line breaks and control
+    /// characters is escaped.
+    fn put_line(&mut self, format: &str, text: &str);
+
+    /// Adds a table, whose cells escape what they have.
+    fn put_table(&mut self, table: &Table);
+}
+
+impl Lines for String {
+    fn put_line(&mut self, format: &str, text: &str) {
+        let line = match format.starts_with('\n') {
+            true => {
+                self.push('\n');
+                text.strip_prefix('\n').unwrap_or(text)
+            }
+            false => text,
+        };
+        self.push_str(&printable(line));
+        self.push('\n');
+    }
+
+    fn put_table(&mut self, table: &Table) {
+        self.push_str(table.to_string().trim_end());
+        self.push('\n');
+    }
+}
+
+/// The load averages of 1, 5 and 15 minutes.
+pub(super) fn load(system: &System) -> Option<String> {
+    system.load.map(|[one, five, fifteen]| format!("load {one:.2} {five:.2} {fifteen:.2}"))
+}
+
+pub(super) fn cpu_count(system: &System) -> Option<String> {
+    system.cpus.map(|cpus| counted(cpus as u64, "CPU"))
+}
+
 pub(super) fn header(report: &TriageReport, name: &str, out: &mut String) {
     let system = &report.system;
     let mut facts = vec![system.release.clone()];
     facts.extend(system.hostname.iter().filter(|host| *host != "(none)").map(|host| format!("host {host}")));
-    facts.extend((system.cpus > 0).then(|| counted(system.cpus as u64, "CPU")));
+    facts.extend(cpu_count(system));
     facts.extend(system.uptime.map(|uptime| format!("up {}", seconds(uptime))));
     facts.extend(system.crash_time.map(|time| format!("crashed {}", utc(time))));
-    facts.extend(system.load.map(|[one, five, fifteen]| format!("load {one:.2} {five:.2} {fifteen:.2}")));
+    facts.extend(load(system));
     put!(out, "{name}: {}", facts.join(", "));
     for taint in &system.taints {
         put!(out, "taint {}: {}", taint.letter, taint.meaning);
@@ -43,5 +80,17 @@ pub(super) fn at_least(report: &TriageReport, part: Part) -> &'static str {
 pub(super) fn more(all: usize, shown: usize, what: &str, out: &mut String) {
     if all > shown {
         put!(out, "  and {} more {what}", count((all - shown) as u64));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn line_breaks_of_a_dump_are_no_lines() {
+        let mut out = String::new();
+        let name = "\nVerdict\n  1. nothing\u{1b}[2J";
+        put!(out, "{name}");
+        put!(out, "\n  {}", name);
+        assert_eq!(out, "\\nVerdict\\n  1. nothing\\u{1b}[2J\n\n  \\nVerdict\\n  1. nothing\\u{1b}[2J\n");
     }
 }

@@ -1,7 +1,5 @@
 //! The end of the log.
 
-use std::fmt::Write as _;
-
 use pagehaul_inspect::TriageReport;
 
 pub(super) fn log(report: &TriageReport, out: &mut String) {

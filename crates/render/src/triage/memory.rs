@@ -1,11 +1,11 @@
 //! Memory: zones, counters, processes, slab caches, vmalloc.
 
-use std::fmt::Write as _;
-
 use pagehaul_inspect::{TriageReport, is_kib};
 use pagehaul_machine::PageCount;
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count, counted};
+
+use super::lines::Lines as _;
 
 /// Rows of slab caches and vmalloc callers.
 const ROWS: usize = 10;
@@ -51,7 +51,7 @@ pub(super) fn memory(report: &TriageReport, out: &mut String, full: bool) {
         table.row([vec![format!("{} {}", zone.node, zone.name)], numbers.to_vec()].concat());
     }
     if !memory.zones.is_empty() {
-        put!(out, "{}", table.to_string().trim_end());
+        out.put_table(&table);
     }
     if !memory.reclaimers.is_empty() {
         let names = memory.reclaimers.iter().take(ROWS).cloned().collect::<Vec<_>>().join(", ");
@@ -74,7 +74,8 @@ pub(super) fn memory(report: &TriageReport, out: &mut String, full: bool) {
         let name = format!("{} {}", zone.node, zone.name);
         table.row([name].into_iter().chain(zone.orders.iter().map(|number| count(*number))));
     }
-    put!(out, "\n{}", table.to_string().trim_end());
+    out.push('\n');
+    out.put_table(&table);
     let mut table = Table::new(["counter", "pages"]);
     table.rows(memory.counters.iter().map(|(name, value)| {
         let unit = if is_kib(name) { " KiB" } else { "" };
@@ -84,14 +85,16 @@ pub(super) fn memory(report: &TriageReport, out: &mut String, full: bool) {
         table.row(["swap total".to_owned(), count(total.get())]);
         table.row(["swap free".to_owned(), count(free.get())]);
     }
-    put!(out, "\n{}", table.to_string().trim_end());
+    out.push('\n');
+    out.put_table(&table);
     let mut table = Table::new(["process", "pid", "resident", "anonymous", "file", "shared memory", "swap"]);
     for process in &memory.processes {
         let sizes = [process.rss(), process.anon, process.file, process.shmem, process.swap];
         let sizes = sizes.map(&size);
         table.row([vec![process.comm.clone(), process.pid.to_string()], sizes.to_vec()].concat());
     }
-    put!(out, "\n{}", table.to_string().trim_end());
+    out.push('\n');
+    out.put_table(&table);
     let mut table = Table::new(["slab cache", "bytes", "slabs", "objects", "object size"]);
     for cache in report.slab.iter().take(ROWS) {
         table.row([
@@ -102,7 +105,8 @@ pub(super) fn memory(report: &TriageReport, out: &mut String, full: bool) {
             cache.object_size.to_string(),
         ]);
     }
-    put!(out, "\n{}", table.to_string().trim_end());
+    out.push('\n');
+    out.put_table(&table);
     if let Some(vmalloc) = &report.vmalloc {
         let backlog = vmalloc.backlog_pages.map_or_else(
             || "unknown backlog".to_owned(),
@@ -117,6 +121,6 @@ pub(super) fn memory(report: &TriageReport, out: &mut String, full: bool) {
                 .take(ROWS)
                 .map(|row| [row.caller.clone(), bytes(row.bytes), count(row.areas)]),
         );
-        put!(out, "{}", table.to_string().trim_end());
+        out.put_table(&table);
     }
 }

@@ -1,8 +1,12 @@
 //! Why a machine crashed or stalled: the report, one task, and the changes between two reports.
 
-/// Writing to a string does not fail.
+/// Puts one line. It comes after an empty one if the format begins with a line break; all other line breaks are from the dump, and are
+/// escaped: a dump cannot forge lines of the report.
 macro_rules! put {
-    ($out:expr, $($text:tt)*) => {{ let _ = writeln!($out, $($text)*); }};
+    ($out:expr, $format:literal $($arguments:tt)*) => {{
+        use $crate::triage::lines::Lines as _;
+        $out.put_line($format, &format!($format $($arguments)*));
+    }};
 }
 
 mod cpus;
@@ -34,30 +38,25 @@ pub use section::Section;
 
 /// Formats the one screen of the dump `name`.
 pub fn summary(report: &TriageReport, name: &str) -> String {
-    printable(&text::summary(report, name))
+    text::summary(report, name)
 }
 
 /// Formats some sections, in full, and what is missing.
 pub fn sections(report: &TriageReport, timers: &Timers, sections: &[Section]) -> String {
-    printable(&text::sections(report, timers, sections))
+    text::sections(report, timers, sections)
 }
 
 /// Formats all tasks, with their stacks if there are any.
 pub fn tasks(report: &TriageReport, stacks: &[TaskStack]) -> String {
-    printable(&tasks::tasks(report, stacks))
+    tasks::tasks(report, stacks)
 }
 
 /// Formats one task.
 pub fn one_task(report: &TriageReport, task: &Task, detail: &Detail, stack: Option<&StackTrace>) -> String {
-    printable(&one_task::one_task(report, task, detail, stack))
+    one_task::one_task(report, task, detail, stack)
 }
 
 /// Formats the changes from one dump to another, whose names are given.
 pub fn difference(difference: &Difference, names: [&str; 2]) -> String {
-    printable(&diff::text(difference, names))
-}
-
-/// Replaces control characters: what programs of the crashed machine named themselves must not steer the terminal of the reader.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+    diff::text(difference, names)
 }

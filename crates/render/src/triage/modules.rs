@@ -1,12 +1,10 @@
 //! Modules.
 
-use std::fmt::Write as _;
-
 use pagehaul_inspect::{Part, TriageReport};
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count};
 
-use super::lines::at_least;
+use super::lines::{Lines as _, at_least};
 
 /// What is said of a list of modules that broke off.
 const NOT_ALL_MODULES: &str = "the others could not be read";
@@ -27,7 +25,8 @@ pub(super) fn modules(report: &TriageReport, out: &mut String, full: bool) {
                 module.taints.clone(),
             ]);
         }
-        put!(out, "\n{}", table.to_string().trim_end());
+        out.push('\n');
+        out.put_table(&table);
         if report.gaps.is_partial(Part::Modules) {
             put!(out, "  {NOT_ALL_MODULES}");
         }

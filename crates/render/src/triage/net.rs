@@ -1,13 +1,11 @@
 //! Network devices.
 
-use std::fmt::Write as _;
-
-use pagehaul_inspect::{NetDevice, TriageReport};
+use pagehaul_inspect::{NetDevice, Part, TriageReport};
 use pagehaul_present::Table;
 use pagehaul_present::number::{count, counted};
 use pagehaul_present::time::seconds;
 
-use super::lines::{FEW, more};
+use super::lines::{FEW, Lines as _, at_least, more};
 
 pub(super) fn net(report: &TriageReport, out: &mut String, full: bool) {
     let net = &report.net;
@@ -17,13 +15,21 @@ pub(super) fn net(report: &TriageReport, out: &mut String, full: bool) {
         return;
     }
     let to_send: u64 = net.devices.iter().flat_map(|device| &device.busy).map(|queue| queue.packets).sum();
-    put!(
-        out,
-        "\nNetwork: {}, {} to send, {} received but not processed",
-        counted(net.devices.len() as u64, "device"),
-        counted(to_send, "packet"),
-        count(received)
-    );
+    let mut facts = Vec::new();
+    if !report.gaps.lacks(Part::Network) {
+        let devices = counted(net.devices.len() as u64, "device");
+        facts.push(format!("{}{devices}", at_least(report, Part::Network)));
+        facts.push(format!("{} to send", counted(to_send, "packet")));
+    }
+    // Each CPU has one.
+    if !net.backlogs.is_empty() {
+        facts.push(format!("{} received but not processed", count(received)));
+    }
+    if facts.is_empty() {
+        put!(out, "\nNetwork: not known");
+        return;
+    }
+    put!(out, "\nNetwork: {}", facts.join(", "));
     let shown = if full { usize::MAX } else { FEW };
     for device in net.devices.iter().filter(|device| !device.busy.is_empty()).take(shown) {
         for queue in device.busy.iter().take(shown) {
@@ -46,14 +52,16 @@ pub(super) fn net(report: &TriageReport, out: &mut String, full: bool) {
         [device.name.clone(), namespace, state, count(device.queues), device.address.to_string()]
     }));
     if !net.devices.is_empty() {
-        put!(out, "\n{}", table.to_string().trim_end());
+        out.push('\n');
+        out.put_table(&table);
     }
     let mut table = Table::new(["CPU", "packets in the backlog", "dropped", "time squeezed"]);
     for backlog in &net.backlogs {
         table.row([backlog.cpu, backlog.packets, backlog.dropped, backlog.squeezed].map(count));
     }
     if !net.backlogs.is_empty() {
-        put!(out, "\n{}", table.to_string().trim_end());
+        out.push('\n');
+        out.put_table(&table);
     }
 }
 

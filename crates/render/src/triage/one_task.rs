@@ -1,7 +1,5 @@
 //! One task.
 
-use std::fmt::Write as _;
-
 use pagehaul_inspect::{Detail, StackTrace, Task, TriageReport};
 use pagehaul_present::number::{bytes, counted};
 

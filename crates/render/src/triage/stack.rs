@@ -1,7 +1,5 @@
 //! Stacks.
 
-use std::fmt::Write as _;
-
 use pagehaul_inspect::{FrameName, StackTrace};
 
 pub(super) fn stack_lines(stack: &StackTrace, out: &mut String) {

@@ -1,7 +1,5 @@
 //! Tasks by state, and the list of all.
 
-use std::fmt::Write as _;
-
 use pagehaul_inspect::{Part, Task, TaskStack, TriageReport};
 use pagehaul_present::Table;
 use pagehaul_present::number::count;

@@ -1,14 +1,19 @@
 //! Timers.
 
-use std::fmt::Write as _;
-
 use pagehaul_inspect::Timers;
 use pagehaul_present::Table;
 use pagehaul_present::number::count;
 use pagehaul_present::time::seconds;
 
+use super::lines::Lines as _;
+
 pub(super) fn timers(timers: &Timers, out: &mut String) {
-    put!(out, "\nPending timers: {}", count(timers.all.len() as u64));
+    let number = match (timers.all.is_empty(), timers.broken.is_empty()) {
+        (true, false) => "not known".to_owned(),
+        (false, false) => format!("at least {}", count(timers.all.len() as u64)),
+        (_, true) => count(timers.all.len() as u64),
+    };
+    put!(out, "\nPending timers: {number}");
     let mut table = Table::new(["CPU", "expires in", "kind", "function", "for", "address"]).left([2, 3, 4]);
     for timer in &timers.all {
         let sign = if timer.seconds < 0.0 { "-" } else { "" };
@@ -22,7 +27,7 @@ pub(super) fn timers(timers: &Timers, out: &mut String) {
         ]);
     }
     if !timers.all.is_empty() {
-        put!(out, "{}", table.to_string().trim_end());
+        out.put_table(&table);
     }
     for why in &timers.broken {
         put!(out, "  {why}");

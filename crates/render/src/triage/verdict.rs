@@ -1,7 +1,5 @@
 //! The findings.
 
-use std::fmt::Write as _;
-
 use pagehaul_inspect::TriageReport;
 
 use super::next::command;

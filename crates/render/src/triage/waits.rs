@@ -1,7 +1,5 @@
 //! Locks: who waits for whom.
 
-use std::fmt::Write as _;
-
 use pagehaul_inspect::{Held, Task, TriageReport};
 use pagehaul_present::number::counted;
 use pagehaul_present::time::seconds;

@@ -1,7 +1,5 @@
 //! What happened.
 
-use std::fmt::Write as _;
-
 use pagehaul_facts::Kind;
 use pagehaul_inspect::{Task, TriageReport};
 
