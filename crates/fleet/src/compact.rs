@@ -88,7 +88,7 @@ pub(crate) fn again(tables: &Path) -> anyhow::Result<()> {
     for table in directories(tables)? {
         let name = table.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for month in months(&table)? {
-            if counts_twice(&month, key_column(&name))? {
+            if counts_twice(&month, &name)? {
                 compact(&month, &name)?;
             }
         }
@@ -97,7 +97,7 @@ pub(crate) fn again(tables: &Path) -> anyhow::Result<()> {
 }
 
 /// Whether a crash of the directory has a file of its name, and rows in a file of many crashes.
-fn counts_twice(directory: &Path, key: &str) -> anyhow::Result<bool> {
+fn counts_twice(directory: &Path, table: &str) -> anyhow::Result<bool> {
     let paths = parquet_files(directory)?;
     let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let (many, single): (Vec<_>, Vec<_>) =
@@ -108,9 +108,9 @@ fn counts_twice(directory: &Path, key: &str) -> anyhow::Result<bool> {
     }
     for path in many {
         // `compact` names a file that cannot be read; so do readers.
-        let Ok(file) = TableFile::open(&path) else { continue };
+        let Ok(file) = TableFile::open(&path, table) else { continue };
         for group in 0..file.groups() {
-            let Ok([ids]) = file.read(group, [key]) else { continue };
+            let Ok([ids]) = file.read(group, [key_column(table)]) else { continue };
             if (0..ids.len()).filter_map(|row| ids.text_at(row)).any(|id| single.contains(id)) {
                 return Ok(true);
             }
@@ -149,7 +149,7 @@ fn compact(directory: &Path, table: &str) -> anyhow::Result<Compacted> {
     }
     let mut plan = Plan::default();
     for path in paths {
-        let added = TableFile::open(&path).and_then(|file| {
+        let added = TableFile::open(&path, table).and_then(|file| {
             plan.add(file, &path, key_column(table)).with_context(|| path.display().to_string())
         });
         if let Err(why) = added {
@@ -180,6 +180,7 @@ fn compact(directory: &Path, table: &str) -> anyhow::Result<Compacted> {
 impl Plan {
     /// Adds a file. A crash that an earlier one has does not count.
     fn add(&mut self, file: TableFile, path: &Path, key: &str) -> anyhow::Result<()> {
+        file.check()?;
         for (name, kind) in &file.columns {
             let known = self.columns.iter().find(|(known, _)| known == name);
             ensure!(
@@ -225,7 +226,7 @@ impl Plan {
             let path = self.files.get(piece.file).map_or(Path::new(""), PathBuf::as_path);
             let (file, group, mut values) = match open.remove(&piece.file) {
                 Some(open) => open,
-                None => (TableFile::open(path)?, usize::MAX, Vec::new()),
+                None => (TableFile::open(path, table)?, usize::MAX, Vec::new()),
             };
             if group != piece.group {
                 values =

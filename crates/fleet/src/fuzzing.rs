@@ -47,7 +47,7 @@ pub fn commands(directory: &Path) {
                 && rewrite.run().is_ok()
                 && path.exists()
             {
-                TableFile::open(&path).expect("a table was written");
+                TableFile::open(&path, table).expect("a table was written");
             }
         }
     }

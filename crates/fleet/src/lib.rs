@@ -1,5 +1,6 @@
 //! Facts of many crashes: tables in Parquet, and reports on them. The program `pagehaul-fleet` runs its commands.
 
+mod columns;
 mod command;
 mod compact;
 mod console;

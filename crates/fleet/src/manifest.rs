@@ -170,7 +170,7 @@ fn spellings(to: &Path, dump: &[PathBuf], places: &[String]) -> Vec<String> {
 pub(crate) fn is_clear(to: &Path) -> bool {
     let files = files(to, MANIFEST).unwrap_or_default();
     files.iter().rev().take(SAMPLE).any(|path| {
-        let Ok(file) = TableFile::open(path) else { return false };
+        let Ok(file) = TableFile::open(path, MANIFEST) else { return false };
         (0..file.groups()).filter_map(|group| file.read(group, ["path"]).ok()).any(|[paths]| {
             let mut paths = (0..paths.len()).filter_map(|row| paths.text_at(row));
             paths.any(|path| !path.starts_with("path-"))
@@ -232,7 +232,7 @@ mod tests {
         row.lacks(&["stacks"], "secret/part.1: damaged at 0x10; https://secret.example/x redirects");
         record(&to, &dump, &row, Some(&redaction)).unwrap();
         let manifest = crate::read::files(&to, MANIFEST).unwrap();
-        let file = TableFile::open(&manifest[0]).unwrap();
+        let file = TableFile::open(&manifest[0], MANIFEST).unwrap();
         let all = format!("{:?}", file.read_all(0).unwrap());
         assert!(!all.contains("secret") && !all.contains("web1"), "{all}");
         let [path, error] = file.read(0, ["path", "error"]).unwrap();

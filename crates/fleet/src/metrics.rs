@@ -197,9 +197,9 @@ fn of_vmalloc(usage: &Usage) -> String {
     text
 }
 
-/// Escapes the value of a label.
+/// Escapes the value of a label. A title is what a kernel wrote: control characters would reach the terminal that shows it.
 fn escape(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    pagehaul_present::printable(text).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -208,7 +208,12 @@ mod tests {
 
     #[test]
     fn label_values_are_escaped() {
-        assert_eq!(escape("6.1\"\\\n"), "6.1\\\"\\\\\\n");
+        assert_eq!(escape("6.1\"\\"), "6.1\\\"\\\\");
+    }
+
+    #[test]
+    fn label_values_have_no_control_characters() {
+        assert!(!escape("\x1b[31m\x07\u{9b}\r\n").contains(char::is_control));
     }
 
     #[test]

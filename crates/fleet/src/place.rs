@@ -86,11 +86,12 @@ impl<'a> Place<'a> {
     fn is_intact(&self, stage: Stage, among_many: bool) -> bool {
         let id = &self.key.id;
         let mut found = false;
-        for month in stage.tables().iter().map(|table| self.directory(table)) {
-            match TableFile::open(&month.join(format!("{id}.parquet"))) {
+        for table in stage.tables() {
+            let month = self.directory(table);
+            match TableFile::open(&month.join(format!("{id}.parquet")), table) {
                 Ok(file) if file.is_damaged() => return false,
                 Ok(_) => found = true,
-                Err(_) => found |= among_many && many(&month).iter().any(|path| has_rows(path, id)),
+                Err(_) => found |= among_many && many(&month).iter().any(|path| has_rows(path, table, id)),
             }
         }
         found
@@ -167,7 +168,7 @@ impl Quality {
     }
 
     fn in_file(path: &Path, id: &str) -> Option<(Self, Option<u64>)> {
-        let file = TableFile::open(path).ok()?;
+        let file = TableFile::open(path, "dumps").ok()?;
         file.groups_with("crash_id", id).find_map(|group| {
             let names = ["crash_id", "kind", "complete", "format", "level", "size_bytes"];
             let [ids, kind, complete, format, level, size] = file.read(group, names).ok()?;
@@ -196,7 +197,7 @@ fn many(month: &Path) -> Vec<PathBuf> {
 
 /// Whether a file of many crashes has all rows of a table, in their order, and no others of its crash.
 fn has_all(path: &Path, key: &Key, table: &Table) -> bool {
-    let Ok(file) = TableFile::open(path) else { return false };
+    let Ok(file) = TableFile::open(path, table.name) else { return false };
     let mut found: Vec<_> = file.columns.iter().map(|(name, values)| (name, values.empty())).collect();
     for group in file.groups_with(key.column, &key.id) {
         let Ok([ids]) = file.read(group, [key.column]) else { return false };
@@ -221,8 +222,8 @@ fn has_all(path: &Path, key: &Key, table: &Table) -> bool {
 }
 
 /// Whether a file has rows of a crash.
-fn has_rows(path: &Path, id: &str) -> bool {
-    let Ok(file) = TableFile::open(path) else { return false };
+fn has_rows(path: &Path, table: &str, id: &str) -> bool {
+    let Ok(file) = TableFile::open(path, table) else { return false };
     file.groups_with("crash_id", id).any(|group| {
         let ids = file.read(group, ["crash_id"]);
         ids.is_ok_and(|[ids]| (0..ids.len()).any(|row| ids.text_at(row) == Some(id)))

@@ -17,7 +17,9 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnDescriptor;
 
+use crate::columns;
 use crate::limits::{MAX_VALUES, check_pages, check_schema};
+use crate::names::key_column;
 use crate::table::{DAMAGED, Values};
 
 /// Returns the Parquet files of a table in the order of their names, in which the file of one crash comes before those of `compact`.
@@ -85,6 +87,7 @@ pub(crate) fn directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 /// A Parquet file.
 pub(crate) struct TableFile {
+    table: String,
     file: File,
     reader: SerializedFileReader<File>,
     /// Names of the columns, with an empty column of the same kind.
@@ -92,11 +95,11 @@ pub(crate) struct TableFile {
 }
 
 impl TableFile {
-    /// Opens a file, whose sizes are checked first.
+    /// Opens a file of a table, whose sizes are checked first.
     ///
     /// # Errors
     /// Fails if it is not a Parquet file, or has columns that no table has.
-    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: &Path, table: &str) -> anyhow::Result<Self> {
         let context = || format!("cannot read {}", path.display());
         let file = open_regular(path).with_context(context)?;
         check_schema(&file).with_context(context)?;
@@ -105,11 +108,14 @@ impl TableFile {
         let schema = reader.metadata().file_metadata().schema_descr();
         let columns = schema.columns().iter().map(|column| {
             let name = column.path().parts().first().cloned().unwrap_or_default();
-            let kind = kind(column).with_context(|| format!("column {name} has a type that no table has"))?;
+            // Other programs give a column of nulls no type.
+            let known = columns::of(table).find(|known| is_untyped(column) && known.name == name);
+            let kind = known.map(|known| known.kind.empty()).or_else(|| kind(column));
+            let kind = kind.with_context(|| format!("column {name} has a type that no table has"))?;
             Ok((name, kind))
         });
         let columns = columns.collect::<anyhow::Result<_>>().with_context(context)?;
-        Ok(Self { file, reader, columns })
+        Ok(Self { table: table.to_owned(), file, reader, columns })
     }
 
     /// Returns the number of row groups.
@@ -136,20 +142,67 @@ impl TableFile {
         notes.is_some_and(|notes| notes.iter().any(|note| note.key == DAMAGED))
     }
 
-    /// Reads these columns of a row group, or nulls for a column that the file lacks.
+    /// Reads these columns of a row group, or nulls for a column that the file lacks because it is of an older version.
     ///
     /// # Errors
-    /// Fails if the file is damaged.
+    /// Fails if the file is damaged, of a newer version, or has columns that are not as docs/schema.md says.
     pub(crate) fn read<const N: usize>(&self, group: usize, names: [&str; N]) -> anyhow::Result<[Values; N]> {
         let group = self.group(group)?;
+        self.check_version(group.as_ref())?;
         let mut found = names.map(|_| Values::Bool(Vec::new()));
         for (values, name) in found.iter_mut().zip(names) {
-            match self.columns.iter().position(|(known, _)| known == name) {
+            let column = columns::of(&self.table).find(|column| column.name == name);
+            let at = self.place(name);
+            if let Some(column) = column {
+                column.check(at.and_then(|at| Some(&self.columns.get(at)?.1)))?;
+            }
+            match at {
                 Some(at) => *values = guarded(|| self.column(group.as_ref(), at))?,
                 None => values.pad(rows(group.as_ref())?),
             }
+            if let Some(column) = column {
+                column.check_values(values)?;
+            }
+            let is_key = name == key_column(&self.table);
+            ensure!(
+                !is_key || (0..values.len()).all(|row| values.text_at(row).is_some()),
+                "a row has no {name}"
+            );
         }
         Ok(found)
+    }
+
+    /// Checks all columns that this program reads: what is written again must not be taken for right later.
+    ///
+    /// # Errors
+    /// Fails if one is not as docs/schema.md says.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        for column in columns::of(&self.table) {
+            let at = self.place(column.name);
+            column.check(at.and_then(|at| Some(&self.columns.get(at)?.1)))?;
+            for group in (0..self.groups()).filter(|_| column.has_limits()) {
+                self.read(group, [column.name])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a newer version means is not known.
+    fn check_version(&self, group: &dyn RowGroupReader) -> anyhow::Result<()> {
+        let Some(at) = self.place("schema_version") else { return Ok(()) };
+        let versions = guarded(|| self.column(group, at))?;
+        let newest = (0..versions.len()).filter_map(|row| versions.number_at(row)).max();
+        let newest = newest.filter(|version| *version > i64::from(SCHEMA_VERSION));
+        ensure!(
+            newest.is_none(),
+            "column schema_version: expected at most {SCHEMA_VERSION}, found {}: a newer program made it",
+            newest.unwrap_or_default()
+        );
+        Ok(())
+    }
+
+    fn place(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|(known, _)| known == name)
     }
 
     /// Reads all columns of a row group.
@@ -173,6 +226,12 @@ impl TableFile {
         ensure!(start >= 0 && chunk.compressed_size() >= 0, "column {name} has a negative offset or size");
         let size = chunk.compressed_size().cast_unsigned();
         check_pages(&self.file, start.cast_unsigned(), size).with_context(|| format!("column {name}"))?;
+        let descriptor = chunk.column_descr();
+        if is_untyped(descriptor) {
+            let mut nulls = kind.empty();
+            nulls.pad(rows);
+            return Ok(nulls);
+        }
         let values = match (kind, group.get_column_reader(at)?) {
             (Values::Text(_), ColumnReader::ByteArrayColumnReader(column)) => {
                 Values::Text(optional(column, rows)?)
@@ -186,7 +245,8 @@ impl TableFile {
                 Values::Long(optional(column, rows)?)
             }
             (Values::Time(_), ColumnReader::Int64ColumnReader(column)) => {
-                Values::Time(optional(column, rows)?)
+                let times = optional(column, rows)?;
+                Values::Time(times.into_iter().map(|time| micros(time?, descriptor)).collect())
             }
             (Values::Bool(_), ColumnReader::BoolColumnReader(column)) => {
                 Values::Bool(optional(column, rows)?)
@@ -231,10 +291,7 @@ fn rows(group: &dyn RowGroupReader) -> anyhow::Result<usize> {
 fn kind(column: &ColumnDescriptor) -> Option<Values> {
     let text = column.converted_type() == ConvertedType::UTF8
         || matches!(column.logical_type_ref(), Some(LogicalType::String));
-    let micros =
-        |kind: &LogicalType| matches!(kind, LogicalType::Timestamp(time) if time.unit == TimeUnit::MICROS);
-    let time = column.converted_type() == ConvertedType::TIMESTAMP_MICROS
-        || column.logical_type_ref().is_some_and(micros);
+    let time = unit(column).is_some();
     Some(match (column.physical_type(), column.max_rep_level(), column.max_def_level()) {
         (Physical::BYTE_ARRAY, 0, 0..=1) if text => Values::Text(Vec::new()),
         (Physical::BYTE_ARRAY, 1, 2..=3) if text => Values::Texts(Vec::new()),
@@ -245,6 +302,30 @@ fn kind(column: &ColumnDescriptor) -> Option<Values> {
         (Physical::DOUBLE, 0, 0..=1) => Values::Double(Vec::new()),
         _ => return None,
     })
+}
+
+/// Whether it has only nulls, and no type.
+fn is_untyped(column: &ColumnDescriptor) -> bool {
+    matches!(column.logical_type_ref(), Some(LogicalType::Unknown)) && column.max_rep_level() == 0
+}
+
+/// The unit of a column of times.
+fn unit(column: &ColumnDescriptor) -> Option<TimeUnit> {
+    match (column.logical_type_ref(), column.converted_type()) {
+        (Some(LogicalType::Timestamp(time)), _) => Some(time.unit),
+        (_, ConvertedType::TIMESTAMP_MICROS) => Some(TimeUnit::MICROS),
+        (_, ConvertedType::TIMESTAMP_MILLIS) => Some(TimeUnit::MILLIS),
+        _ => None,
+    }
+}
+
+/// A time in microseconds. What does not fit is null.
+fn micros(time: i64, column: &ColumnDescriptor) -> Option<i64> {
+    match unit(column) {
+        Some(TimeUnit::MILLIS) => time.checked_mul(1_000),
+        Some(TimeUnit::NANOS) => Some(time.div_euclid(1_000)),
+        _ => Some(time),
+    }
 }
 
 fn optional<T: DataType>(mut column: ColumnReaderImpl<T>, rows: usize) -> anyhow::Result<Vec<Option<T::T>>> {
@@ -305,7 +386,7 @@ mod tests {
         let directory = tempfile::tempdir()?;
         let path = directory.path().join("t.parquet");
         fs::write(&path, bytes)?;
-        let file = TableFile::open(&path)?;
+        let file = TableFile::open(&path, "t")?;
         let mut all = Vec::new();
         for group in 0..file.groups() {
             let names = file.columns.iter().map(|(name, _)| name.clone());
@@ -358,7 +439,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("t.parquet");
         fs::write(&path, &bytes).unwrap();
-        let file = TableFile::open(&path).unwrap();
+        let file = TableFile::open(&path, "t").unwrap();
         let column = file.reader.metadata().row_group(0).columns().last().unwrap();
         let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset()) as usize;
         // The type of the page, then its size: numbers of 32 bits, the last byte of which is below 0x80.

@@ -4,13 +4,8 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
-use common::{facts, files, fleet, rows, succeeds};
-use parquet::data_type::{ByteArray, ByteArrayType, Int32Type};
-use parquet::file::properties::WriterProperties;
-use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::parser::parse_message_type;
+use common::{Cell, INT, dumps_row, facts, files, fleet, rows, succeeds, write_row};
 use serde_json::Value;
 
 /// 2026-11-01.
@@ -251,32 +246,19 @@ fn a_crash_that_is_extracted_again_replaces_its_compacted_rows() {
 }
 
 /// Writes `dumps` of another version of this program: few columns, one of them unknown.
-fn old_file(path: &Path, column: &str) {
-    let schema = format!(
-        "message dumps {{ OPTIONAL BYTE_ARRAY crash_id (UTF8); OPTIONAL BYTE_ARRAY sig (UTF8); {column} }}"
-    );
-    let schema = Arc::new(parse_message_type(&schema).unwrap());
-    let properties = Arc::new(WriterProperties::builder().build());
-    let mut file = SerializedFileWriter::new(fs::File::create(path).unwrap(), schema, properties).unwrap();
-    let mut group = file.next_row_group().unwrap();
-    for text in ["f".repeat(32), "0123456789abcdef".to_owned()] {
-        let mut column = group.next_column().unwrap().unwrap();
-        let value = ByteArray::from(text.into_bytes());
-        column.typed::<ByteArrayType>().write_batch(&[value], Some(&[1]), None).unwrap();
-        column.close().unwrap();
-    }
-    let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<Int32Type>().write_batch(&[7], Some(&[1]), None).unwrap();
-    column.close().unwrap();
-    group.close().unwrap();
-    file.close().unwrap();
+fn old_file(path: &Path, column: &'static str) {
+    let mut row = dumps_row();
+    row.retain(|(name, ..)| *name != column);
+    row.push((column, INT, Cell::Int(7)));
+    row.iter_mut().filter(|(name, ..)| *name == "crash_time").for_each(|(.., cell)| *cell = Cell::NullLong);
+    write_row(path, &row);
 }
 
 #[test]
 fn files_of_other_versions_are_read_next_to_new_ones() {
     let directory = tables();
     let month = directory.path().join("tables/dumps/v=1/month=2026-11");
-    old_file(&month.join(format!("{}.parquet", "f".repeat(32))), "OPTIONAL INT32 column_of_tomorrow;");
+    old_file(&month.join(format!("{}.parquet", "f".repeat(32))), "column_of_tomorrow");
     let check = || {
         let all = report(directory.path(), &[]);
         assert_eq!((&all["crashes"], &all["unreadable"]), (&16.into(), &Value::Array(Vec::new())));
@@ -297,7 +279,7 @@ fn files_of_other_versions_are_read_next_to_new_ones() {
     let all = rows(&directory.path().join("tables"), "dumps").join("\n");
     assert!(all.contains("column_of_tomorrow: 7") && all.contains("column_of_tomorrow: null"), "{all}");
     // A column with another type stays where it is.
-    old_file(&month.join("1.parquet"), "OPTIONAL INT32 release;");
+    old_file(&month.join("1.parquet"), "release");
     let output = fleet(directory.path(), &["compact", "tables"]);
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(month.join("1.parquet").exists());

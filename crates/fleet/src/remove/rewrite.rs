@@ -26,7 +26,7 @@ impl<'a> Rewrite<'a> {
     /// # Errors
     /// Fails if the file is damaged, or has rows without a key.
     pub(crate) fn plan(table: &'a str, path: &Path, selection: &Selection) -> anyhow::Result<Option<Self>> {
-        let file = TableFile::open(path)?;
+        let file = TableFile::open(path, table)?;
         let doomed = (0..file.groups())
             .map(|group| doomed(table, &file, group, selection))
             .collect::<anyhow::Result<Vec<_>>>()

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use anyhow::Context;
 use pagehaul_present::sentence;
 
 use crate::names::MANIFEST;
@@ -171,9 +172,10 @@ fn each<const N: usize>(
 ) -> anyhow::Result<()> {
     for path in files(tables, table)? {
         let mut read = || {
-            let file = TableFile::open(&path)?;
+            let file = TableFile::open(&path, table)?;
             for group in 0..file.groups() {
-                let values = file.read(group, columns)?;
+                let read = file.read(group, columns);
+                let values = read.with_context(|| format!("cannot read {}", path.display()))?;
                 let rows = values.first().map_or(0, Values::len);
                 (0..rows).for_each(|at| row(&values, at));
             }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::SystemTime;
 
+use anyhow::Context;
 use pagehaul_pool::map_numbers;
 
 use crate::names::MANIFEST;
@@ -221,7 +222,7 @@ fn per_crash<T: Default + Send, const N: usize>(
     let threads = thread::available_parallelism().map_or(1, Into::into);
     let read = |(): &mut (), number: u64| {
         let path = files.get(number as usize)?;
-        Some(read_file(path, columns, &add).map_err(|error| pagehaul_present::sentence(error.chain())))
+        Some(read_file(path, table, columns, &add).map_err(|error| pagehaul_present::sentence(error.chain())))
     };
     let mut crashes = BTreeMap::new();
     for file in map_numbers("report", threads, files.len() as u64, || (), read) {
@@ -239,13 +240,15 @@ fn per_crash<T: Default + Send, const N: usize>(
 
 fn read_file<T: Default, const N: usize>(
     path: &Path,
+    table: &str,
     columns: [&str; N],
     add: &impl Fn(&mut T, &[Values; N], usize),
 ) -> anyhow::Result<BTreeMap<String, T>> {
-    let file = TableFile::open(path)?;
+    let file = TableFile::open(path, table)?;
     let mut crashes: BTreeMap<String, T> = BTreeMap::new();
     for group in 0..file.groups() {
-        let values = file.read(group, columns)?;
+        let read = file.read(group, columns);
+        let values = read.with_context(|| format!("cannot read {}", path.display()))?;
         let Some(Values::Text(ids)) = values.first() else { continue };
         // Rows of a crash follow each other.
         let mut start = 0;

@@ -48,7 +48,7 @@ pub(crate) fn page(report: &Report, top: usize) -> String {
             section("Kernels", "\"first here\" counts signatures that no older kernel has.", text::kernels(report, top)),
         ]))
         (section("Signatures",
-            "Medians of the machines at death: free memory, tasks in state D. \"below min\" counts crashes with a zone below its min \
+            "Medians of the machines at death: free pages (of all, also those that the kernel reserves), tasks in state D. \"below min\" counts crashes with a zone below its min \
              watermark.",
             text::signatures(&report.signatures, top)))
         @if let Some(periods) = &periods {

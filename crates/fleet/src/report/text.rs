@@ -2,6 +2,8 @@
 
 use pagehaul_present::{Cell, Table, Tone};
 
+use pagehaul_present::number::counted;
+
 use super::compare::{Comparison, Verdict};
 use super::group::{Group, KnownBug};
 use super::interval::Interval;
@@ -49,15 +51,20 @@ pub(crate) fn text(report: &Report, top: usize) -> String {
 
 /// One sentence of totals.
 pub(super) fn heading(report: &Report) -> String {
-    let all: usize = report.signatures.len();
-    let signatures = if report.since.is_some() { String::new() } else { format!(", {all} signatures") };
+    let all = counted(report.signatures.len() as u64, "signature");
+    let signatures = if report.since.is_some() { String::new() } else { format!(", {all}") };
+    let crashes = match report.crashes {
+        1 => "1 crash".to_owned(),
+        crashes => format!("{} crashes", pagehaul_present::number::count(crashes as u64)),
+    };
+    let hosts = counted(report.hosts as u64, "host");
     let unread = match report.log_unread {
         0 => String::new(),
         count => format!(", {count} whose log could not be read"),
     };
     format!(
-        "{} crashes on {} hosts{signatures}; {} requested, {} without a crash in the log{unread}",
-        report.crashes, report.hosts, report.requested, report.without_signature
+        "{crashes} on {hosts}{signatures}; {} requested, {} without a crash in the log{unread}",
+        report.requested, report.without_signature
     )
 }
 
@@ -87,7 +94,15 @@ pub(super) fn signatures(groups: &[Group], top: usize) -> Table {
     let known_bugs = groups.iter().any(|group| group.bug.is_some());
     let mut header = vec!["crashes", "signature", "title"];
     header.extend(known_bugs.then_some("bug"));
-    header.extend(["first seen (UTC)", "last seen", "kernels", "hosts", "free", "below min", "blocked"]);
+    header.extend([
+        "first seen (UTC)",
+        "last seen",
+        "kernels",
+        "hosts",
+        "free of all pages",
+        "below min",
+        "blocked",
+    ]);
     let mut table = Table::new(header).left(1..6 + usize::from(known_bugs));
     for group in groups.iter().take(top) {
         let mut kernels: Vec<&str> = group.kernels.keys().map(String::as_str).take(MAX_KERNELS).collect();

@@ -5,9 +5,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 use pagehaul_synth::{Era, Inside, Machine, Message, Task};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 
 /// Runs pagehaul-fleet in a directory.
 pub fn fleet(directory: &Path, arguments: &[&str]) -> Output {
@@ -112,4 +117,71 @@ pub fn facts(number: u32, release: &str, host: &str, time: u64, function: &str) 
         },
     })
     .to_string()
+}
+
+/// The value of a column of one row. `Null` is for one whose type counts.
+#[derive(Debug, Clone, Copy)]
+pub enum Cell {
+    Text(&'static str),
+    Int(i32),
+    Long(i64),
+    NullInt,
+    NullLong,
+    NullText,
+    NullFlag,
+}
+
+/// A column: its name, its declaration with `NAME` in the place of it, and its value.
+pub type Column = (&'static str, &'static str, Cell);
+
+pub const TEXT: &str = "OPTIONAL BYTE_ARRAY NAME (UTF8);";
+pub const LONG: &str = "OPTIONAL INT64 NAME;";
+pub const INT: &str = "OPTIONAL INT32 NAME;";
+
+/// A row of `dumps`, with the columns that all versions have.
+pub fn dumps_row() -> Vec<Column> {
+    let frames = "OPTIONAL group NAME (LIST) { REPEATED group list { OPTIONAL BYTE_ARRAY element (UTF8); } }";
+    vec![
+        ("crash_id", TEXT, Cell::Text("ffffffffffffffffffffffffffffffff")),
+        ("sig", TEXT, Cell::Text("0123456789abcdef")),
+        ("title", TEXT, Cell::NullText),
+        ("kind", TEXT, Cell::NullText),
+        ("release", TEXT, Cell::NullText),
+        ("host", TEXT, Cell::NullText),
+        ("format", TEXT, Cell::NullText),
+        ("frames", frames, Cell::NullText),
+        ("crash_time", "OPTIONAL INT64 NAME (TIMESTAMP(MICROS,true));", Cell::Long(1_793_491_200_000_000)),
+        ("level", INT, Cell::NullInt),
+        ("size_bytes", LONG, Cell::Long(1)),
+        ("complete", "OPTIONAL BOOLEAN NAME;", Cell::NullFlag),
+    ]
+}
+
+/// Writes a table of one row, as another program may.
+pub fn write_row(path: &Path, columns: &[Column]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let fields: String = columns.iter().map(|(name, field, _)| field.replace("NAME", name)).collect();
+    let schema = Arc::new(parse_message_type(&format!("message t {{ {fields} }}")).unwrap());
+    let properties = Arc::new(WriterProperties::builder().build());
+    let mut file = SerializedFileWriter::new(fs::File::create(path).unwrap(), schema, properties).unwrap();
+    let mut group = file.next_row_group().unwrap();
+    for (name, _, cell) in columns {
+        let mut column = group.next_column().unwrap().unwrap();
+        let repeated: Option<&[i16]> = (*name == "frames").then_some(&[0]);
+        match *cell {
+            Cell::Text(text) => {
+                column.typed::<ByteArrayType>().write_batch(&[ByteArray::from(text)], Some(&[1]), repeated)
+            }
+            Cell::Int(number) => column.typed::<Int32Type>().write_batch(&[number], Some(&[1]), None),
+            Cell::Long(number) => column.typed::<Int64Type>().write_batch(&[number], Some(&[1]), None),
+            Cell::NullInt => column.typed::<Int32Type>().write_batch(&[], Some(&[0]), None),
+            Cell::NullLong => column.typed::<Int64Type>().write_batch(&[], Some(&[0]), None),
+            Cell::NullText => column.typed::<ByteArrayType>().write_batch(&[], Some(&[0]), repeated),
+            Cell::NullFlag => column.typed::<BoolType>().write_batch(&[], Some(&[0]), None),
+        }
+        .unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    file.close().unwrap();
 }
