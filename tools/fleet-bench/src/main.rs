@@ -116,11 +116,16 @@ fn tables(number: u64, tasks: u64) -> [Table; 4] {
         &key,
         [
             ("sig", text(format!("{:016x}", random(sig)))),
+            ("frames", Values::texts([vec![format!("function_{sig}"), "caller".to_owned()]])),
             ("title", text(format!("bug in function_{sig}"))),
             ("kind", text(if sig == 7 { "requested" } else { "bug" }.to_owned())),
             ("release", text(format!("6.{}.{}", pick(5, 4), pick(6, 9)))),
             ("host", text(format!("host{}", pick(7, 2_000)))),
             ("crash_time", Values::Time(vec![Some(time)])),
+            ("complete", Values::Bool(vec![Some(true)])),
+            ("format", text("kdump".to_owned())),
+            ("level", Values::int([Some(31)])),
+            ("size_bytes", Values::long([Some(1_u64 << 30)])),
         ],
     );
     let classes: Vec<_> =
