@@ -22,55 +22,55 @@ pub(crate) enum Kind {
     Flag,
 }
 
-/// A column, and whether all versions of the schema have it.
+/// A column, and whether what is said of a table without it would be false. Without the others, something is not known.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    pub(crate) always: bool,
+    pub(crate) needed: bool,
 }
 
-const fn always(name: &'static str, kind: Kind) -> Column {
-    Column { name, kind, always: true }
+const fn needed(name: &'static str, kind: Kind) -> Column {
+    Column { name, kind, needed: true }
 }
 
-const fn later(name: &'static str, kind: Kind) -> Column {
-    Column { name, kind, always: false }
+const fn optional(name: &'static str, kind: Kind) -> Column {
+    Column { name, kind, needed: false }
 }
 
 const DUMPS: &[Column] = &[
-    always("sig", Kind::Text),
-    later("sig_coarse", Kind::Text),
-    always("frames", Kind::Texts),
-    always("title", Kind::Text),
-    always("kind", Kind::Text),
-    always("release", Kind::Text),
-    always("host", Kind::Text),
-    always("crash_time", Kind::Time),
-    later("log_whole", Kind::Flag),
-    always("complete", Kind::Flag),
-    always("format", Kind::Text),
-    always("level", Kind::Number),
-    always("size_bytes", Kind::Number),
+    needed("sig", Kind::Text),
+    optional("sig_coarse", Kind::Text),
+    optional("frames", Kind::Texts),
+    optional("title", Kind::Text),
+    needed("kind", Kind::Text),
+    optional("release", Kind::Text),
+    optional("host", Kind::Text),
+    needed("crash_time", Kind::Time),
+    optional("log_whole", Kind::Flag),
+    optional("complete", Kind::Flag),
+    optional("format", Kind::Text),
+    optional("level", Kind::Number),
+    optional("size_bytes", Kind::Number),
 ];
-const PAGES: &[Column] = &[always("class", Kind::Text), always("pages", Kind::Pages)];
+const PAGES: &[Column] = &[needed("class", Kind::Text), needed("pages", Kind::Pages)];
 const MEMORY: &[Column] = &[
-    always("node", Kind::Number),
-    always("zone", Kind::Text),
-    always("item", Kind::Text),
-    always("value", Kind::Number),
+    needed("node", Kind::Number),
+    needed("zone", Kind::Text),
+    needed("item", Kind::Text),
+    needed("value", Kind::Number),
 ];
-const TASKS: &[Column] = &[always("state", Kind::Text)];
-const RUNS: &[Column] = &[always("host", Kind::Text), always("started", Kind::Time)];
+const TASKS: &[Column] = &[needed("state", Kind::Text)];
+const RUNS: &[Column] = &[optional("host", Kind::Text), needed("started", Kind::Time)];
 const DUMP_FILES: &[Column] = &[
-    always("crash_id", Kind::Text),
-    always("run_id", Kind::Text),
-    always("host", Kind::Text),
-    always("time", Kind::Time),
-    always("extracted", Kind::Time),
-    always("path", Kind::Text),
-    always("error", Kind::Text),
-    always("rows", Kind::Number),
+    needed("crash_id", Kind::Text),
+    needed("run_id", Kind::Text),
+    needed("host", Kind::Text),
+    needed("time", Kind::Time),
+    needed("extracted", Kind::Time),
+    needed("path", Kind::Text),
+    needed("error", Kind::Text),
+    needed("rows", Kind::Number),
 ];
 
 /// Returns the columns of a table that are read, its key first. Of a table of the user's own, that is the key.
@@ -84,7 +84,7 @@ pub(crate) fn of(table: &str) -> impl Iterator<Item = Column> {
         MANIFEST => DUMP_FILES,
         _ => &[],
     };
-    let first = [always(key_column(table), Kind::Text), later("schema_version", Kind::Number)];
+    let first = [needed(key_column(table), Kind::Text), optional("schema_version", Kind::Number)];
     first.into_iter().chain(columns.iter().copied())
 }
 
@@ -92,11 +92,11 @@ impl Column {
     /// Checks the kind of a column in a file, `None` if it is absent.
     ///
     /// # Errors
-    /// Fails if it is of another kind, or absent and in all versions of the schema.
+    /// Fails if it is of another kind, or absent and needed.
     pub(crate) fn check(self, found: Option<&Values>) -> anyhow::Result<()> {
-        let Self { name, kind, always } = self;
+        let Self { name, kind, needed } = self;
         let Some(found) = found else {
-            ensure!(!always, "column {name}: expected {}, found no such column", kind.about());
+            ensure!(!needed, "column {name}: expected {}, found no such column", kind.about());
             return Ok(());
         };
         let fits = match kind {
