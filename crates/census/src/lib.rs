@@ -1,4 +1,5 @@
-//! Counts what physical memory was used for, by class, node, zone, block size and address. Filtered dumps are enough: they hold the struct pages of excluded pages.
+//! Counts what physical memory was used for, by class, node, zone, block size and address. Filtered dumps are enough: they hold the
+//! struct pages of excluded pages.
 
 mod census;
 mod count;
