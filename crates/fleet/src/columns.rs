@@ -1,5 +1,5 @@
-//! The columns that this program reads of its tables, as docs/schema.md says them. A column of another type would be read as nulls, and a
-//! crash would be missed without a word.
+//! The columns that commands read of each table (docs/schema.md). A column of another type would be read as nulls, and its crashes
+//! would be missing from reports without a warning.
 
 use anyhow::{bail, ensure};
 
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     Flag,
 }
 
-/// A column, and whether what is said of a table without it would be false. Without the others, something is not known.
+/// A column, and whether reports need it. Without a needed column figures would be false; without an optional one a value is unknown.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
     pub(crate) name: &'static str,

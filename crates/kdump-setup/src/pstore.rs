@@ -22,7 +22,8 @@ pub struct Pstore {
     pub is_known: bool,
     /// The registered backend.
     pub backend: Option<String>,
-    /// Whether UEFI variables were not taken as backend because efi_pstore is told so (CONFIG_EFI_VARS_PSTORE_DEFAULT_DISABLE).
+    /// Whether `efi_pstore.pstore_disable` keeps UEFI variables from being a backend (its default is
+    /// CONFIG_EFI_VARS_PSTORE_DEFAULT_DISABLE).
     pub is_efi_disabled: bool,
     /// Whether the kernel writes records before it starts a capture kernel.
     pub is_before_kdump: bool,

@@ -304,7 +304,7 @@ impl Builder<'_> {
     }
 
     fn anonymous(&mut self, tally: &Tally, processes: &mut Processes<'_>) {
-        // By the memory of a process, or what is said in place of its name.
+        // Keyed by the address of a process's mm_struct, or by the label of processes that are not known.
         let mut by_process: HashMap<Result<u64, &str>, (u64, u64)> = HashMap::new();
         let mut shared_pages = 0;
         for ((anon_vma, ksm), pages) in &tally.anon {
@@ -598,7 +598,7 @@ fn kernel_tables(kernel: &Kernel, memory: &dyn PhysMemory) -> Vec<Range<Pfn>> {
     runs.map(|run| Pfn::new(run.start)..Pfn::new(run.end)).collect()
 }
 
-/// What is said of pages of a process that no process is known to map.
+/// Returns the label of anonymous pages that no known process maps.
 fn unmapped(mapped: &Result<Option<Mapped>, Fault>) -> &'static str {
     if mapped.is_ok() { "exited processes" } else { NOT_KNOWN }
 }

@@ -7,7 +7,7 @@ pub(super) fn check(facts: &Facts, found: &mut Examination) {
     let pstore = &facts.pstore;
     match &pstore.backend {
         None if !pstore.is_known => {
-            found.not_checked("whether pstore would keep the log: no directory /sys/module is there");
+            found.not_checked("whether pstore keeps the log: /sys/module does not exist");
         }
         None if pstore.is_efi_disabled => found.push(Finding::advice(
             "no-pstore",

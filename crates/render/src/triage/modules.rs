@@ -6,7 +6,7 @@ use pagehaul_present::number::{bytes, count};
 
 use super::lines::{Lines as _, at_least};
 
-/// What is said of a list of modules that broke off.
+/// Follows the modules that were read before the list turned out to be damaged.
 const NOT_ALL_MODULES: &str = "the others could not be read";
 
 pub(super) fn modules(report: &TriageReport, out: &mut String, full: bool) {

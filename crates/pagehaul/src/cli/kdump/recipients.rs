@@ -7,7 +7,7 @@ use pagehaul_encryption::Recipients;
 use pagehaul_kdump_setup::Root;
 use pagehaul_makedumpfile::RECIPIENTS as FILE;
 
-/// Returns how many keys the file of a machine has, or why it cannot be used; `None` if there is no such file.
+/// Counts the keys in a machine's file of recipients. Returns `None` if it does not exist, and the reason if it cannot be used.
 pub(super) fn of_machine(root: &Root) -> Option<Result<usize, String>> {
     let text = match root.read(FILE) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
