@@ -1,10 +1,7 @@
 #!/bin/sh
-# Checks licences, sources and duplicates of all dependencies (deny.toml) with cargo-deny: from PATH, or built once into
-# target/tools. An unoptimized build takes half the time and checks in under a second.
+# Checks licences, sources and duplicates of all dependencies (deny.toml) with cargo-deny. An unoptimized build of it takes half the
+# time and checks in under a second.
 set -eu
 cd "$(dirname "$0")/.."
-version=0.20.2
-tools=$(realpath -m "${CARGO_TARGET_DIR:-target}/tools")
-deny=$(command -v cargo-deny || echo "$tools/bin/cargo-deny")
-[ -x "$deny" ] || cargo install --quiet --locked --debug --root "$tools" cargo-deny --version $version
+deny=$(scripts/cargo_tool.sh cargo-deny 0.20.2)
 exec "$deny" --locked check --hide-inclusion-graph bans licenses sources

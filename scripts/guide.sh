@@ -1,12 +1,9 @@
 #!/bin/sh
-# Builds the guide and the other documents as a book of web pages, in target/guide, with mdBook: from PATH, or built once
-# into target/tools. Fails if a link in it leads nowhere, as with Debian 13's package (0.4.48+ds-2), whose pages lack book.js and fonts.
+# Builds the guide and the other documents as a book of web pages, in target/guide, with mdBook. Fails if a link in it leads nowhere, as with Debian 13's package (0.4.48+ds-2), whose pages lack book.js and fonts.
 set -eu
 cd "$(dirname "$0")/.."
-version=0.5.4
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-mdbook=$(command -v mdbook || echo "$target/tools/bin/mdbook")
-[ -x "$mdbook" ] || cargo install --quiet --locked --debug --root "$target/tools" mdbook --version $version
+mdbook=$(scripts/cargo_tool.sh mdbook 0.5.4)
 "$mdbook" build docs -d "$target/guide" >&2
 cd "$target/guide"
 # The page of unknown addresses has the links of a web server's root.

@@ -184,13 +184,8 @@ fleet() {
     mkdir -p "$root/usr/bin"
     "$strip" -o "$root/usr/bin/pagehaul-fleet" "$fleet"
     licenses pagehaul-fleet "$doc"
-    {
-        $emulator "$fleet" --help
-        for command in extract report sql compact remove metrics; do
-            echo "== $command"
-            $emulator "$fleet" $command --help
-        done
-    } | manual pagehaul-fleet 'tables and reports of many kernel crashes'
+    mkdir -p "$root/usr/share/man/man1"
+    scripts/fleet_manual.sh $emulator "$fleet" | gzip -9n >"$root/usr/share/man/man1/pagehaul-fleet.1.gz"
     install -m 644 docs/schema.md docs/guide/src/fleet.md "$doc/"
     finish_tree "$root"
     make_deb pagehaul-fleet "$root" packaging/fleet/control

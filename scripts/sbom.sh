@@ -1,14 +1,11 @@
 #!/bin/sh
 # Writes a bill of materials of each program to a directory, in CycloneDX: the crates that are linked into it, with versions, licences
-# and checksums. By cargo-cyclonedx: from PATH, or built once into target/tools.
+# and checksums. By cargo-cyclonedx.
 # Usage: scripts/sbom.sh DIRECTORY
 set -eu
 cd "$(dirname "$0")/.."
-version=0.5.9
 out=$(realpath "$1")
-tools=$(realpath -m "${CARGO_TARGET_DIR:-target}/tools")
-cyclonedx=$(command -v cargo-cyclonedx || echo "$tools/bin/cargo-cyclonedx")
-[ -x "$cyclonedx" ] || cargo install --quiet --locked --debug --root "$tools" cargo-cyclonedx --version $version
+cyclonedx=$(scripts/cargo_tool.sh cargo-cyclonedx 0.5.9)
 # Times of the bill are the commit's.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH

@@ -33,7 +33,7 @@ mkdir "$tree/vendor"
 tar -xf "$out/pagehaul-$version-vendor.tar.xz" -C "$tree/vendor"
 cp -r packaging/source/debian "$tree/debian"
 sed -i "s/@MAINTAINER@/$maintainer/" "$tree/debian/control"
-for package in pagehaul pagehaul-kdump; do
+for package in pagehaul pagehaul-kdump pagehaul-fleet; do
     cp packaging/lintian/$package "$tree/debian/$package.lintian-overrides"
 done
 for script in preinst postinst postrm; do
