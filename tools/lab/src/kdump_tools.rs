@@ -172,6 +172,7 @@ pub(crate) fn prepared(release: &Release, tools: &Tools) -> Result<PathBuf> {
             crashes: false,
             network: false,
             clock: None,
+            silence: SILENCE,
         })?;
         ensure!(
             said.iter().any(|(what, _)| what == "prepared"),
@@ -199,7 +200,12 @@ pub(crate) struct Boot<'a> {
     pub(crate) network: bool,
     /// The time that its hardware clock has at first.
     pub(crate) clock: Option<&'a str>,
+    /// How long its console may say nothing.
+    pub(crate) silence: Duration,
 }
+
+/// mkinitramfs says nothing for minutes.
+pub(crate) const SILENCE: Duration = Duration::from_secs(900);
 
 impl<'a> Guest<'a> {
     /// A guest with a copy of a disk in `scratch`.
@@ -238,7 +244,8 @@ impl<'a> Guest<'a> {
             let receiver = self.receiver(verb, &directory)?;
             let crashkernel = verb.crashkernel(self.release);
             let network = receiver.is_some();
-            let said = self.run(Boot { crashkernel, crashes: true, network, clock: None })?;
+            let said =
+                self.run(Boot { crashkernel, crashes: true, network, clock: None, silence: SILENCE })?;
             match verb {
                 Verb::Install => self.check_findings(&said)?,
                 Verb::Nfs => self.check_finds_nothing(&said)?,
@@ -371,7 +378,14 @@ impl<'a> Guest<'a> {
 
     /// Boots the guest until it powers off, or until its capture kernel reboots. Returns its messages.
     pub(crate) fn run(&self, boot: Boot<'_>) -> Result<Vec<(String, String)>> {
-        let Boot { crashkernel, crashes, network, clock } = boot;
+        let mut said = Vec::new();
+        self.run_saying(boot, &mut said)?;
+        Ok(said)
+    }
+
+    /// The same, with the messages of a guest that fails as well.
+    pub(crate) fn run_saying(&self, boot: Boot<'_>, said: &mut Vec<(String, String)>) -> Result<()> {
+        let Boot { crashkernel, crashes, network, clock, silence } = boot;
         let sockets = SocketDirectory::new()?;
         let disk = Disk { serial: "root", path: self.disk.clone(), write_rate: None, log: None };
         let mut vm = Machine {
@@ -388,30 +402,34 @@ impl<'a> Guest<'a> {
             clock,
             devices: &["virtio-rng-pci"],
             directory: &sockets.0,
-            // mkinitramfs says nothing for minutes.
-            silence: Duration::from_secs(900),
+            silence,
             limit: Duration::from_secs(2400),
             boot: Duration::MAX,
         }
         .start()?;
-        let (mut said, mut panics) = (Vec::new(), 0);
+        let mut panics = 0;
         let on_panic = |panics: &mut u32, line: &str| {
             *panics += 1;
             ensure!(crashes && *panics == 1 && line.contains("sysrq"), "unexpected panic: {line}");
             Ok(())
         };
-        while let Some(message) = vm.next_message(|line| on_panic(&mut panics, line))? {
-            if message.0 == "throttle" {
-                throttle(&vm, &message.1)?;
+        let mut talk = || -> Result<()> {
+            while let Some(message) = vm.next_message(|line| on_panic(&mut panics, line))? {
+                if message.0 == "throttle" {
+                    throttle(&vm, &message.1)?;
+                }
+                said.push(message);
             }
-            said.push(message);
-        }
+            Ok(())
+        };
+        let ended = talk();
         let console = sockets.0.join("console.log");
         fs::copy(&console, self.disk.with_file_name("console.log")).context("keeping the console log")?;
+        ended?;
         // Other messages may break the panic's line: the script's last one tells, and later the dump.
         let crashed = panics == 1 || said.iter().any(|(what, _)| what == "crash");
         ensure!(!crashes || crashed, "the guest did not crash{}", vm.console_tail());
-        Ok(said)
+        Ok(())
     }
 
     /// Copies /var/crash from the disk, and returns the newest dump in it.

@@ -25,6 +25,7 @@ pub mod debuginfo;
 mod disk;
 mod initramfs;
 pub mod kdump_dracut;
+pub mod kdump_faults;
 pub mod kdump_measure;
 pub mod kdump_plan;
 pub mod kdump_tools;

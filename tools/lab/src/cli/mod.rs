@@ -6,8 +6,8 @@ mod workload;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use lab::{
-    Accelerator, benchmark, capture_kernel, criu, debuginfo, kdump_dracut, kdump_measure, kdump_plan,
-    kdump_tools, kdump_upload, kernels, oracle, power, smp, tools::Tools, validate,
+    Accelerator, benchmark, capture_kernel, criu, debuginfo, kdump_dracut, kdump_faults, kdump_measure,
+    kdump_plan, kdump_tools, kdump_upload, kernels, oracle, power, smp, tools::Tools, validate,
 };
 use std::path::PathBuf;
 
@@ -151,6 +151,22 @@ enum Command {
         #[arg(long)]
         pagehaul: Option<PathBuf>,
     },
+    /// Crash a Debian guest with each of some faults in its kdump: what does `pagehaul kdump check` say before, and what is left? Needs
+    /// root or sudo.
+    KdumpFaults {
+        /// Debian release: bookworm or trixie.
+        #[arg(long, default_value = "trixie")]
+        suite: String,
+        /// A fault of kdump-tools/fault.sh, any number of times [default: none, and each].
+        #[arg(long)]
+        fault: Vec<String>,
+        /// The package pagehaul-kdump, as scripts/packages.sh builds it.
+        #[arg(long)]
+        deb: PathBuf,
+        /// The pagehaul that reads the dumps [default: the release build next to this program].
+        #[arg(long)]
+        pagehaul: Option<PathBuf>,
+    },
     /// Crash a guest whose hardware clock is years behind, and send the dump from its capture kernel to the host: to an S3 server with
     /// TLS, and over ssh. Needs root or sudo.
     KdumpUpload {
@@ -276,6 +292,10 @@ pub fn run() -> Result<()> {
         Command::PowerCut { on } => power::validate(&on.kernel, &release_build(on.pagehaul)?).map(drop),
         Command::KdumpTools { suite, target, deb, pagehaul } => {
             kdump_tools::validate(&suite, target, &deb, &release_build(pagehaul)?)
+        }
+        Command::KdumpFaults { suite, fault, deb, pagehaul } => {
+            print!("{}", kdump_faults::table(&suite, &fault, &deb, &release_build(pagehaul)?)?);
+            Ok(())
         }
         Command::KdumpDracut { distribution, sources, rpm, pagehaul } => {
             kdump_dracut::validate(distribution, &sources, &rpm, &release_build(pagehaul)?)

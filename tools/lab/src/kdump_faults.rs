@@ -1,0 +1,122 @@
+//! What a broken kdump leaves: Debian guests with one fault each, in which `pagehaul kdump check` runs, and which then crash.
+
+use crate::kdump_tools::{Boot, Guest, RELEASES, Release, SILENCE, prepared};
+use crate::tools::Tools;
+use crate::{Architecture, build, cache, disk};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const SCRIPT: &str = include_str!("../kdump-tools/fault.sh");
+
+/// Faults of fault.sh after which no complete dump is left.
+const FAULTS: [&str; 13] = [
+    "unit-masked",
+    "rescue-default",
+    "not-executable",
+    "truncated-program",
+    "no-program",
+    "empty-initramfs",
+    "cut-initramfs",
+    "initramfs-without-modules",
+    "wrong-level",
+    "wrong-root",
+    "small-target",
+    "no-kernel",
+    "unbalanced-quote",
+];
+/// No fault.
+const NONE: &str = "none";
+
+/// A guest that says nothing for so long stands still: fault.sh writes a line every 20 s until the crash.
+const STANDS_STILL: Duration = Duration::from_secs(200);
+
+/// Crashes a guest of `suite` without a fault, and one with each of `faults` (all, if there are none), and returns a table of Markdown.
+pub fn table(suite: &str, faults: &[String], deb: &Path, pagehaul: &Path) -> Result<String> {
+    let release = RELEASES.iter().find(|release| release.suite == suite);
+    let release = release.with_context(|| format!("no release {suite}: expected bookworm or trixie"))?;
+    let tools = Tools::get()?;
+    let scratch = cache::directory()?.join(format!("kdump-faults-{}", std::process::id()));
+    let installed = installed(release, &tools, deb, &scratch)?;
+    let all: Vec<&str> = match faults {
+        [] => std::iter::once(NONE).chain(FAULTS).collect(),
+        some => some.iter().map(String::as_str).collect(),
+    };
+    let mut out = String::from("| fault | `kdump check` | the crash left |\n|---|---|---|\n");
+    for fault in all {
+        let row = crash(release, &tools, &installed, fault, pagehaul, &scratch)
+            .with_context(|| format!("{fault}; the disks are kept in {}", scratch.display()))?;
+        eprint!("{row}");
+        out.push_str(&row);
+    }
+    fs::remove_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
+    Ok(out)
+}
+
+/// Returns the directory of a guest that has pagehaul's package, in `scratch`.
+fn installed(release: &Release, tools: &Tools, deb: &Path, scratch: &Path) -> Result<PathBuf> {
+    let prepared = prepared(release, tools)?;
+    let directory = scratch.join("installed");
+    let guest = Guest::copy(release, tools, &prepared, &directory)?;
+    let package = fs::read(deb).with_context(|| deb.display().to_string())?;
+    let checker = build::pagehaul_for_running(Architecture::X86_64)?;
+    let checker = fs::read(&checker).with_context(|| checker.display().to_string())?;
+    guest.put(&[
+        ("run.sh", SCRIPT.as_bytes()),
+        ("fault", b"install\n"),
+        ("pagehaul", checker.as_slice()),
+        ("pagehaul-kdump.deb", package.as_slice()),
+    ])?;
+    let said = guest.run(boot(false))?;
+    ensure!(said.iter().any(|(what, _)| what == "installed"), "the guest ended before the package was there");
+    disk::recover(tools, &guest.disk)?;
+    for file in ["vmlinuz", "initrd.img", "release"] {
+        let from = prepared.join(file);
+        fs::copy(&from, directory.join(file)).with_context(|| from.display().to_string())?;
+    }
+    Ok(directory)
+}
+
+fn boot(crashes: bool) -> Boot<'static> {
+    let silence = if crashes { STANDS_STILL } else { SILENCE };
+    Boot { crashkernel: "192M", crashes, network: false, clock: None, silence }
+}
+
+/// Injects a fault into a copy of the guest and crashes it. Returns a row of the table. Fails if `kdump check` has no problem where no
+/// complete dump is left, or has one where it is.
+fn crash(
+    release: &Release,
+    tools: &Tools,
+    installed: &Path,
+    fault: &str,
+    pagehaul: &Path,
+    scratch: &Path,
+) -> Result<String> {
+    let directory = scratch.join(fault);
+    let guest = Guest::copy(release, tools, installed, &directory)?;
+    guest.put(&[("fault", format!("{fault}\n").as_bytes())])?;
+    let mut said = Vec::new();
+    let ended = guest.run_saying(boot(true), &mut said);
+    let checked = said.iter().find(|(what, _)| what == "checked").map(|(_, detail)| detail.as_str());
+    let checked = checked.context("kdump check did not run").map_err(|error| match &ended {
+        Ok(()) => error,
+        Err(ended) => error.context(format!("{ended:#}")),
+    })?;
+    let (status, found) = checked.split_once(' ').unwrap_or((checked, ""));
+    let dump = disk::recover(tools, &guest.disk).and_then(|()| guest.take_dump(&directory));
+    let complete = dump.as_ref().is_ok_and(|dump| guest.check_dump(dump, pagehaul).is_ok());
+    let left = match (complete, &ended, &dump) {
+        (true, ..) => "a complete dump",
+        (_, Err(_), _) => "a machine that stands still",
+        (_, Ok(()), Ok(_)) => "a dump that is not complete",
+        (_, Ok(()), Err(_)) => "no dump",
+    };
+    ensure!(
+        (status == "4") != complete,
+        "kdump check ends with {status} ({found}), and the crash left {left}: {:#}",
+        ended.err().or(dump.err()).unwrap_or_else(|| anyhow::anyhow!("the guest ended"))
+    );
+    fs::remove_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    Ok(format!("| {fault} | {} | {left} |\n", found.trim()))
+}
