@@ -52,6 +52,13 @@ map() {
 # its crates inside, for scanners that look for known faults (cargo-auditable).
 auditable=
 if [ "$profile" = release ]; then
+    # Settings of who builds do not change it, such as CARGO_RESOLVER_FEATURE_UNIFICATION, which makes the binary a third larger.
+    for variable in $(env | sed -n 's/^\(CARGO_[A-Z0-9_]*\)=.*/\1/p'); do
+        case $variable in
+        CARGO_HOME | CARGO_TARGET_DIR | CARGO_BUILD_JOBS | CARGO_HTTP_* | CARGO_NET_* | CARGO_REGISTR* | CARGO_SOURCE_*) ;;
+        *) unset "$variable" ;;
+        esac
+    done
     auditable=auditable
     PATH=$(dirname "$(scripts/cargo_tool.sh cargo-auditable 0.7.7)"):$PATH
     cargo fetch --locked --quiet
