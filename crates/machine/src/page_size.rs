@@ -15,6 +15,14 @@ impl serde::Serialize for PageSize {
     }
 }
 
+impl<'de> serde::Deserialize<'de> for PageSize {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let bytes = u64::deserialize(deserializer)?;
+        Self::new(bytes)
+            .ok_or_else(|| serde::de::Error::custom(format!("no machine has pages of {bytes} bytes")))
+    }
+}
+
 impl PageSize {
     /// 4 KiB, as on x86_64.
     pub const KIB_4: Self = Self { shift: SMALLEST };

@@ -55,6 +55,7 @@ pub struct Effort {
 /// When references to pages without an owner are looked for, which reads all of the kernel's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum References {
+    Never,
     /// If more than so many percent of the managed memory have no owner, and the memory is on no server.
     Above(u64),
     Always,
@@ -108,6 +109,7 @@ pub fn balance(
     let (found, broken) = caches(machine).unwrap_or_else(|why| (Vec::new(), Some(why.to_string())));
     builder.missing.extend(broken.map(|why| format!("slab: {why}")));
     let asked = match effort.references {
+        References::Never => false,
         References::Always => true,
         References::Above(percent) => {
             let limit = u128::from(managed(machine).unwrap_or(0)) * u128::from(percent);

@@ -19,6 +19,7 @@ mod cgroups;
 mod claims;
 mod fields;
 mod fragments;
+mod growth;
 mod identities;
 mod page_blocks;
 mod references;
@@ -32,6 +33,7 @@ mod walks;
 
 pub use balance::{Effort, References, balance};
 pub use blame::{are_evidence, blame, use_rows};
+pub use growth::{Growth, Moment, NotComparable, OwnerGrowth, RowGrowth, growth};
 pub use report::{
     Balance, BlockType, Cgroup, Cgroups, Deferred, FileDetail, Fragmentation, Identity, Outside, Owner, Row,
     RowKind, Spoiler, Suspect,

@@ -1,10 +1,10 @@
 //! The report.
 
 use pagehaul_machine::{PageCount, PageSize};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What pages are counted as. Each managed page is in one row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowKind {
     /// Free, in the buddy allocator.
@@ -170,7 +170,7 @@ impl Balance {
 }
 
 /// A row: pages with one kind of owner.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Row {
     pub kind: RowKind,
     pub pages: PageCount,
@@ -181,13 +181,13 @@ pub struct Row {
 }
 
 /// An owner of pages.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Owner {
     /// Name: a path, a process, a slab cache, a function.
     pub name: String,
     pub pages: PageCount,
     /// What else is known, one phrase each.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// Of files only.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -195,7 +195,7 @@ pub struct Owner {
 }
 
 /// What is known of a file.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct FileDetail {
     /// Type of the file system.
     pub filesystem: String,
@@ -302,7 +302,7 @@ pub struct Deferred {
 }
 
 /// Memory cgroups.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Cgroups {
     /// The largest by usage, and all that reached a limit; parents come before their children.
     pub largest: Vec<Cgroup>,
@@ -315,7 +315,7 @@ pub struct Cgroups {
 }
 
 /// A memory cgroup.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cgroup {
     /// Path from the root of the hierarchy.
     pub path: String,

@@ -70,7 +70,7 @@ unbalanced-quote) setting 'KDUMP_NUM_DUMPS="' ;;
 esac
 sync
 /lab/pagehaul kdump check --json >/lab/check.json
-say checked "$?" "$(sed -n 's/^ *"\(id\|severity\)": "\(.*\)",$/\2/p' /lab/check.json | tr '\n' ' ')"
+say checked "$(sed -n 's/^ *"\(id\|severity\)": "\(.*\)",$/\2/p' /lab/check.json | tr '\n' ' ')"
 sync
 say crash
 echo 1 >/proc/sys/kernel/sysrq

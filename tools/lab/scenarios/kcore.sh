@@ -16,3 +16,10 @@ pids > before
 pagehaul triage --live --json --tasks --stacks > triage.json
 pids > after
 comm -12 before after > pids
+# A file of 32 MiB on a tmpfs between two moments.
+pagehaul pages --owners --live --json > owners.before
+head -c 33554432 /dev/zero > /dev/shm/grows
+pagehaul pages --owners --live --json > owners.after
+pagehaul pages diff owners.before owners.after --json > grown.json
+pagehaul pages --owners --live --interval 1 --count 2 --json > intervals
+sed -n 's/^MemTotal: *\([0-9]*\) kB$/\1/p' /proc/meminfo > total

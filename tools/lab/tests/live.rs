@@ -3,7 +3,7 @@
 //! Boots virtual machines, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it).
 
 use lab::workload::{self, Config, Step};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const SCRIPT: &str = include_str!("../scenarios/kcore.sh");
 const LOCKDOWN: &str = include_str!("../scenarios/lockdown.sh");
@@ -53,6 +53,16 @@ fn kcore_agrees_with_the_running_kernel() {
         let whole = stacks.iter().filter(|stack| stack["stack"]["complete"] == true).count();
         assert!(2 * whole > stacks.len(), "{kernel}: {whole} of {} stacks are complete", stacks.len());
         assert!(triage["death"]["kind"].is_null(), "{kernel}");
+
+        let owners: Value = serde_json::from_str(&text("owners.after")).unwrap();
+        let total: u64 = text("total").trim().parse().unwrap();
+        assert_eq!(owners["managed"].as_u64().map(|pages| 4 * pages), Some(total), "{kernel}");
+        let grown: Value = serde_json::from_str(&text("grown.json")).unwrap();
+        let shmem = grown["rows"].as_array().unwrap().iter().find(|row| row["kind"] == "shmem").unwrap();
+        let file = &shmem["owners"][0];
+        assert!(file["name"].as_str().unwrap().ends_with("/grows"), "{kernel}: {grown}");
+        assert_eq!((&file["before"], &file["after"]), (&json!(0), &json!(8192)), "{kernel}: {grown}");
+        assert_eq!(text("intervals").lines().count(), 2, "{kernel}");
     }
 }
 

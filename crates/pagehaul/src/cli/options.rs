@@ -20,6 +20,9 @@ use serde::Serialize;
 use crate::printed::{self, Manner};
 use crate::sandbox::{self, Sandbox};
 
+/// The memory of the running kernel.
+pub(crate) const LIVE: &str = "/proc/kcore";
+
 /// The dump that a command reads.
 #[derive(Debug, Args)]
 pub(crate) struct Dumps {

@@ -1,5 +1,7 @@
 //! `pagehaul pages`.
 
+mod diff;
+mod live;
 mod owners;
 mod page;
 
@@ -7,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, Subcommand};
 use pagehaul_census::{Heading, count};
 use pagehaul_kernel::Kernel;
 use pagehaul_owners::{Effort, References};
@@ -31,15 +33,26 @@ use crate::sandbox::{self, Sandbox};
 /// callers, page tables and so on; what has no known owner is a row, too. The rows are compared with the kernel's own counters,
 /// and every difference is printed. Needs no debug symbols; works at every dump level.
 ///
+/// With --live it reads the running kernel, whose pages change meanwhile; with --interval it prints what grew since the last time.
+/// `pages diff` says what grew between two dumps, or between outputs of --owners --json.
+///
 /// Exit status: 0, the pages were counted; 1, the dump cannot be read; 2, the command line is wrong; 3, the dump is incomplete, and what
 /// is there was counted.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
   pagehaul pages dump
   pagehaul pages dump --owners
+  pagehaul pages --owners --live --json > before
+  pagehaul pages --owners --live --interval 60
+  pagehaul pages diff before after
   pagehaul pages dump --pfn 0x1234
-  pagehaul pages dump --html memory.html")]
+  pagehaul pages dump --html memory.html"
+)]
 pub(crate) struct PagesArguments {
+    #[command(subcommand)]
+    command: Option<PagesCommand>,
     #[command(flatten)]
     dumps: Dumps,
     #[command(flatten)]
@@ -53,6 +66,15 @@ pub(crate) struct PagesArguments {
     /// only if more than 1 % of the memory has no known owner, and the dump is on no server
     #[arg(long, requires = "owners")]
     references: bool,
+    /// Read the running kernel (/proc/kcore) instead of a dump. Needs root
+    #[arg(long, requires = "owners", conflicts_with = "dumps")]
+    live: bool,
+    /// With --live, print after each so many seconds what grew, until interrupted
+    #[arg(long, value_name = "SECONDS", requires = "live", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    interval: Option<u64>,
+    /// End after so many intervals
+    #[arg(long, value_name = "N", requires = "interval", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
     /// Show one page instead, by its PFN (0x for hexadecimal): its class, the rule that decided, which levels exclude it
     #[arg(long, value_name = "PFN", value_parser = number, conflicts_with_all = ["html", "owners"])]
     pfn: Option<u64>,
@@ -64,6 +86,11 @@ pub(crate) struct PagesArguments {
     threads: Threads,
 }
 
+#[derive(Debug, Subcommand)]
+enum PagesCommand {
+    Diff(diff::DiffArguments),
+}
+
 impl PagesArguments {
     /// The files that no output replaces.
     fn sources(&self) -> impl Iterator<Item = &Path> {
@@ -73,6 +100,12 @@ impl PagesArguments {
 }
 
 pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
+    if let Some(PagesCommand::Diff(moments)) = &arguments.command {
+        return diff::run(moments);
+    }
+    if arguments.live {
+        return live::run(arguments);
+    }
     let dumps = &arguments.dumps.dumps;
     arguments.html.check(arguments.sources())?;
     let redaction = arguments.redact.key()?;

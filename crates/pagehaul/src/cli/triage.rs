@@ -19,7 +19,7 @@ use pagehaul_vmcore::{Source, SourceKind};
 use serde::Serialize;
 
 use self::owners::Owners;
-use crate::cli::options::{Identity, ImageLayout, Json, Verbose};
+use crate::cli::options::{Identity, ImageLayout, Json, LIVE, Verbose};
 use crate::cli::redact::{Redact, Redaction};
 use crate::cli::{completeness, pstore};
 use crate::crash_report::{CrashReport, Outcome, PerCpuFree, limit_process};
@@ -27,9 +27,6 @@ use crate::crash_report::{CrashReport, Outcome, PerCpuFree, limit_process};
 use crate::files;
 use crate::printed;
 use crate::sandbox::{self, Sandbox};
-
-/// The memory of the running kernel.
-const LIVE: &str = "/proc/kcore";
 
 /// Explain why a machine crashed or stalled, from its dump alone
 ///

@@ -294,8 +294,7 @@ pub fn run() -> Result<()> {
             kdump_tools::validate(&suite, target, &deb, &release_build(pagehaul)?)
         }
         Command::KdumpFaults { suite, fault, deb, pagehaul } => {
-            print!("{}", kdump_faults::table(&suite, &fault, &deb, &release_build(pagehaul)?)?);
-            Ok(())
+            kdump_faults::validate(&suite, &fault, &deb, &release_build(pagehaul)?)
         }
         Command::KdumpDracut { distribution, sources, rpm, pagehaul } => {
             kdump_dracut::validate(distribution, &sources, &rpm, &release_build(pagehaul)?)

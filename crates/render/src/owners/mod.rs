@@ -1,11 +1,15 @@
 //! Who owns the memory.
 
+mod growth;
+
 use std::fmt::Write as _;
 
 use pagehaul_machine::{PageCount, PageSize};
 use pagehaul_owners::{Balance, Owner};
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count, percent};
+
+pub use growth::growth;
 
 /// Owners of each row that are printed.
 const FEW: usize = 5;

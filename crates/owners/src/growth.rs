@@ -1,0 +1,235 @@
+//! What grew between two moments of one machine.
+
+use std::collections::BTreeMap;
+
+use pagehaul_machine::{PageCount, PageSize};
+use serde::{Deserialize, Serialize};
+
+use crate::report::{Balance, Cgroups, Owner, Row, RowKind};
+
+/// The part of a balance that is compared: what [`Balance`] is written as in JSON can be read again.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Moment {
+    page_size: PageSize,
+    #[serde(default)]
+    managed: Option<PageCount>,
+    rows: Vec<Row>,
+    cgroups: Cgroups,
+    #[serde(default)]
+    missing: Vec<String>,
+}
+
+impl From<Balance> for Moment {
+    fn from(balance: Balance) -> Self {
+        let Balance { page_size, managed, rows, cgroups, missing, .. } = balance;
+        Self { page_size, managed, rows, cgroups, missing }
+    }
+}
+
+/// What changed from one moment to another. What is equal is left out, and the largest changes come first. All numbers are pages.
+#[derive(Debug, Clone, Serialize)]
+pub struct Growth {
+    /// Bytes of a page.
+    pub page_size: PageSize,
+    /// Pages that the allocator manages, if their number changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub managed: Option<[Option<PageCount>; 2]>,
+    /// Rows, and owners in them.
+    pub rows: Vec<RowGrowth>,
+    /// Memory cgroups, by the pages that are charged to them and their children.
+    pub cgroups: Vec<OwnerGrowth>,
+    /// What is missing in each, one sentence each.
+    pub missing: [Vec<String>; 2],
+}
+
+/// A row that changed, or has owners that did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RowGrowth {
+    pub kind: RowKind,
+    pub before: PageCount,
+    pub after: PageCount,
+    /// Owners that changed.
+    pub owners: Vec<OwnerGrowth>,
+}
+
+/// An owner, or several of one name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OwnerGrowth {
+    pub name: String,
+    /// `None`: it is not among the largest owners that were kept.
+    pub before: Option<PageCount>,
+    /// The same of the later moment.
+    pub after: Option<PageCount>,
+}
+
+impl RowGrowth {
+    /// Returns by how many pages it grew.
+    pub fn growth(&self) -> i128 {
+        signed(self.after) - signed(self.before)
+    }
+}
+
+impl OwnerGrowth {
+    /// Returns by how many pages it grew, or the most that is known.
+    pub fn growth(&self) -> i128 {
+        signed(self.after.unwrap_or_default()) - signed(self.before.unwrap_or_default())
+    }
+}
+
+/// Why two moments cannot be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("they have pages of {} and {} bytes: they are not of one machine", .before.bytes(), .after.bytes())]
+pub struct NotComparable {
+    before: PageSize,
+    after: PageSize,
+}
+
+/// Compares two moments.
+pub fn growth(before: &Moment, after: &Moment) -> Result<Growth, NotComparable> {
+    if before.page_size != after.page_size {
+        return Err(NotComparable { before: before.page_size, after: after.page_size });
+    }
+    let mut rows: Vec<RowGrowth> = RowKind::ALL
+        .into_iter()
+        .filter_map(|kind| {
+            let [old, new] = [before, after].map(|moment| moment.rows.iter().find(|row| row.kind == kind));
+            let pages = |row: Option<&Row>| row.map_or(PageCount::ZERO, |row| row.pages);
+            let owners = changes([old, new].map(|row| Kept {
+                owners: row.map_or_else(BTreeMap::new, |row| by_name(&row.owners)),
+                all: row.is_none_or(|row| row.owner_count <= row.owners.len()),
+            }));
+            let row = RowGrowth { kind, before: pages(old), after: pages(new), owners };
+            (row.growth() != 0 || !row.owners.is_empty()).then_some(row)
+        })
+        .collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.growth().unsigned_abs()));
+    let cgroups = changes([before, after].map(|moment| Kept {
+        owners: moment.cgroups.largest.iter().map(|cgroup| (cgroup.path.as_str(), cgroup.usage)).collect(),
+        all: moment.cgroups.count <= moment.cgroups.largest.len(),
+    }));
+    let managed = [before.managed, after.managed];
+    Ok(Growth {
+        page_size: after.page_size,
+        managed: (managed[0] != managed[1]).then_some(managed),
+        rows,
+        cgroups,
+        missing: [before.missing.clone(), after.missing.clone()],
+    })
+}
+
+/// The owners that one moment has.
+struct Kept<'a> {
+    owners: BTreeMap<&'a str, PageCount>,
+    /// Whether there are no more.
+    all: bool,
+}
+
+/// Files that were deleted can have the name of another.
+fn by_name(owners: &[Owner]) -> BTreeMap<&str, PageCount> {
+    let mut named = BTreeMap::new();
+    for owner in owners {
+        let pages: &mut PageCount = named.entry(owner.name.as_str()).or_default();
+        *pages = PageCount::new(pages.get().saturating_add(owner.pages.get()));
+    }
+    named
+}
+
+/// The owners whose pages changed, by the size of the change. Of one that only one moment kept, while the other left out smaller ones,
+/// the other number is not known.
+fn changes([before, after]: [Kept<'_>; 2]) -> Vec<OwnerGrowth> {
+    let pages =
+        |kept: &Kept<'_>, name| kept.owners.get(name).copied().or(kept.all.then_some(PageCount::ZERO));
+    let mut names: Vec<&str> = before.owners.keys().chain(after.owners.keys()).copied().collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut changed: Vec<OwnerGrowth> = names
+        .into_iter()
+        .map(|name| OwnerGrowth {
+            name: name.into(),
+            before: pages(&before, name),
+            after: pages(&after, name),
+        })
+        .filter(|owner| owner.before != owner.after)
+        .collect();
+    changed.sort_by_key(|owner| std::cmp::Reverse(owner.growth().unsigned_abs()));
+    changed
+}
+
+fn signed(pages: PageCount) -> i128 {
+    i128::from(pages.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(kind: RowKind, pages: u64, owners: &[(&str, u64)], owner_count: usize) -> Row {
+        let owner = |(name, pages): &(&str, u64)| Owner {
+            name: (*name).into(),
+            pages: PageCount::new(*pages),
+            ..Owner::default()
+        };
+        Row { kind, pages: PageCount::new(pages), owners: owners.iter().map(owner).collect(), owner_count }
+    }
+
+    fn moment(rows: Vec<Row>) -> Moment {
+        Moment {
+            page_size: PageSize::KIB_4,
+            managed: None,
+            rows,
+            cgroups: Cgroups::default(),
+            missing: Vec::new(),
+        }
+    }
+
+    fn change(name: &str, before: Option<u64>, after: Option<u64>) -> OwnerGrowth {
+        OwnerGrowth {
+            name: name.into(),
+            before: before.map(PageCount::new),
+            after: after.map(PageCount::new),
+        }
+    }
+
+    #[test]
+    fn the_largest_changes_come_first() {
+        let before = moment(vec![
+            row(RowKind::Slab, 10, &[("dentry", 6), ("inode", 4)], 2),
+            row(RowKind::Free, 90, &[], 0),
+        ]);
+        let after = moment(vec![
+            row(RowKind::Slab, 70, &[("dentry", 65), ("inode", 5)], 2),
+            row(RowKind::Vmalloc, 2, &[("load_module", 2)], 1),
+            row(RowKind::Free, 28, &[], 0),
+        ]);
+        let growth = growth(&before, &after).unwrap();
+        let kinds: Vec<_> = growth.rows.iter().map(|row| (row.kind, row.growth())).collect();
+        assert_eq!(kinds, [(RowKind::Free, -62), (RowKind::Slab, 60), (RowKind::Vmalloc, 2)]);
+        assert_eq!(
+            growth.rows[1].owners,
+            [change("dentry", Some(6), Some(65)), change("inode", Some(4), Some(5))]
+        );
+        assert_eq!(growth.rows[2].owners, [change("load_module", Some(0), Some(2))]);
+    }
+
+    #[test]
+    fn an_owner_that_was_left_out_is_not_new() {
+        let before = moment(vec![row(RowKind::Shmem, 10, &[("/a", 6)], 2)]);
+        let after = moment(vec![row(RowKind::Shmem, 12, &[("/b", 7)], 1)]);
+        let growth = growth(&before, &after).unwrap();
+        assert_eq!(growth.rows[0].owners, [change("/b", None, Some(7)), change("/a", Some(6), Some(0))]);
+    }
+
+    #[test]
+    fn owners_of_one_name_are_one() {
+        let before = moment(vec![row(RowKind::Shmem, 10, &[("/a", 6), ("/a", 4)], 2)]);
+        let after = moment(vec![row(RowKind::Shmem, 10, &[("/a", 10)], 1)]);
+        assert!(growth(&before, &after).unwrap().rows.is_empty());
+    }
+
+    #[test]
+    fn moments_of_machines_with_other_pages_are_refused() {
+        let before = moment(Vec::new());
+        let after = Moment { page_size: PageSize::new(65536).unwrap(), ..before.clone() };
+        assert!(growth(&before, &after).is_err());
+    }
+}
