@@ -1,8 +1,8 @@
 #!/bin/sh
-# Builds packages in target/packages, and prints their paths: the .deb and the .rpm of pagehaul, of pagehaul-kdump, and of
-# pagehaul-fleet.
-# Usage: scripts/packages.sh [x86_64|aarch64] [pagehaul|pagehaul-kdump|pagehaul-fleet]...
-# All three by default, for this machine's architecture. Packages for the other one are in target/packages-ARCHITECTURE, and an
+# Builds packages in target/packages, and prints their paths: the .deb and the .rpm of pagehaul, of pagehaul-kdump, of
+# pagehaul-fleet, and of pagehaul-core.
+# Usage: scripts/packages.sh [x86_64|aarch64] [pagehaul|pagehaul-kdump|pagehaul-fleet|pagehaul-core]...
+# All four by default, for this machine's architecture. Packages for the other one are in target/packages-ARCHITECTURE, and an
 # emulator (qemu-user) runs the program that prints its manual pages.
 #
 # pagehaul: the static binary with every command, the small one for a capture kernel's initramfs, manual pages, shell
@@ -10,6 +10,7 @@
 # pagehaul-kdump: the small binary in makedumpfile's place, for the distribution's kdump scripts. The .deb diverts
 # /usr/bin/makedumpfile, the .rpm replaces it in the initramfs of the capture kernel by a dracut module.
 # pagehaul-fleet: the static binary pagehaul-fleet, for machines where dumps are collected.
+# pagehaul-core: the kernel's core handler, and the sysctl settings that name it.
 # No package depends on another.
 set -eu
 cd "$(dirname "$0")/.."
@@ -24,7 +25,7 @@ x86_64 | aarch64) arch=$1; shift ;;
 esac
 debian=amd64
 [ "$arch" = x86_64 ] || debian=arm64
-[ $# -gt 0 ] || set -- pagehaul pagehaul-kdump pagehaul-fleet
+[ $# -gt 0 ] || set -- pagehaul pagehaul-kdump pagehaul-fleet pagehaul-core
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 out=$target/packages
 emulator='' strip=strip
@@ -192,14 +193,28 @@ fleet() {
     make_rpm pagehaul-fleet "$root" packaging/fleet/pagehaul-fleet.spec
 }
 
+core() {
+    handler=$(scripts/static.sh handler "$arch")
+    root=$trees/core
+    doc=$root/usr/share/doc/pagehaul-core
+    install -D -m 755 "$handler" "$root/usr/lib/pagehaul/core-handler"
+    install -D -m 644 packaging/core/60-pagehaul-core.conf "$root/usr/lib/sysctl.d/60-pagehaul-core.conf"
+    licenses pagehaul "$doc"
+    install -m 644 packaging/core/core.conf docs/guide/src/core-handler.md "$doc/"
+    finish_tree "$root"
+    make_deb pagehaul-core "$root" packaging/core/debian/control packaging/core/debian/postinst packaging/core/debian/postrm
+    make_rpm pagehaul-core "$root" packaging/core/pagehaul-core.spec
+}
+
 for package; do
     case $package in
     pagehaul) pagehaul ;;
     pagehaul-kdump) kdump ;;
     pagehaul-fleet) fleet ;;
+    pagehaul-core) core ;;
     *)
         echo "packages: unknown package $package;" \
-            "usage: scripts/packages.sh [x86_64|aarch64] [pagehaul|pagehaul-kdump|pagehaul-fleet]..." >&2
+            "usage: scripts/packages.sh [x86_64|aarch64] [pagehaul|pagehaul-kdump|pagehaul-fleet|pagehaul-core]..." >&2
         exit 2
         ;;
     esac

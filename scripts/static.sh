@@ -1,8 +1,9 @@
 #!/bin/sh
 # Builds pagehaul or pagehaul-fleet as one static file, or both, and prints their paths.
-# Usage: scripts/static.sh [capture|network|full|fleet|programs] [x86_64|aarch64]
+# Usage: scripts/static.sh [capture|network|handler|full|fleet|programs] [x86_64|aarch64]
 #   capture  for a capture kernel's initramfs: under 10 MB, without mount, census, process and trace commands (default)
 #   network  the same, and dumps on web servers and in object stores by URL
+#   handler  the kernel's core handler: the same, with the commands of live processes
 #   full     every command
 #   fleet    pagehaul-fleet
 #   programs full and fleet, with the same features, so that what both need is built once
@@ -15,7 +16,7 @@ host=$(uname -m)
 arch=${2:-$host}
 target=${CARGO_TARGET_DIR:-target}
 usage() {
-    echo "static: unknown $1; usage: scripts/static.sh [capture|network|full|fleet|programs] [x86_64|aarch64]" >&2
+    echo "static: unknown $1; usage: scripts/static.sh [capture|network|handler|full|fleet|programs] [x86_64|aarch64]" >&2
     exit 2
 }
 programs=pagehaul
@@ -23,6 +24,7 @@ profile=${PAGEHAUL_PROFILE:-release}
 case $kind in
 capture) set -- --profile capture --no-default-features; directory=capture; limit=10000000 ;;
 network) set -- --profile capture --no-default-features --features remote; directory=capture; limit=10000000 ;;
+handler) set -- --profile capture --no-default-features --features process; directory=capture; limit=10000000 ;;
 full) set -- --profile "$profile"; directory=$profile; limit=100000000 ;;
 fleet) set -- --profile "$profile"; directory=$profile; limit=100000000; programs=pagehaul-fleet ;;
 programs) set -- --profile "$profile"; directory=$profile; limit=100000000; programs="pagehaul pagehaul-fleet" ;;
@@ -102,6 +104,6 @@ for program in $programs; do
     # A static file names no interpreter.
     ! readelf -l "$binary" 2>/dev/null | grep -q INTERP || { echo "static: $binary is not static" >&2; exit 1; }
     # The next build of the other kind does not replace it.
-    [ "$kind" != network ] || { cp "$binary" "$binary-network"; binary=$binary-network; }
+    case $kind in network | handler) cp "$binary" "$binary-$kind"; binary=$binary-$kind ;; esac
     echo "$binary"
 done

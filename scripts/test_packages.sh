@@ -78,14 +78,14 @@ check_removed() {
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 scripts/packages.sh >"$scratch/packages"
-{ read -r deb; read -r rpm; read -r kdump_deb; read -r kdump_rpm; read -r fleet_deb; read -r fleet_rpm; } <"$scratch/packages"
+{ read -r deb; read -r rpm; read -r kdump_deb; read -r kdump_rpm; read -r fleet_deb; read -r fleet_rpm; read -r core_deb; read -r core_rpm; } <"$scratch/packages"
 xargs -d '\n' scripts/lint_packages.sh <"$scratch/packages"
 cargo build --locked --quiet --workspace --example vmcore
 "${CARGO_TARGET_DIR:-target}/debug/examples/vmcore" "$scratch/vmcore"
 [ -e "$clean" ] || make_clean_root
 as_root cp -a --reflink=auto "$clean" "$root"
 as_root mkdir "$root/test"
-as_root cp --sparse=always "$scratch/vmcore" "$deb" "$kdump_deb" "$fleet_deb" "$root/test/"
+as_root cp --sparse=always "$scratch/vmcore" "$deb" "$kdump_deb" "$fleet_deb" "$core_deb" "$root/test/"
 # The distribution's makedumpfile, where Debian and where Fedora have it.
 printf '#!/bin/sh\necho distribution\n' >"$scratch/makedumpfile"
 for directory in /usr/bin /usr/sbin; do
@@ -133,6 +133,24 @@ check_fleet
 on_root -e --force-debian pagehaul-fleet
 check_removed .rpm
 echo "ok   $(basename "$fleet_deb"), $(basename "$fleet_rpm"): install, make tables and uninstall"
+
+# Its scripts leave kernel.core_pattern alone where no systemd runs. Real crashes are in `lab core-handler`.
+check_core() {
+    [ "$(in_root /usr/lib/pagehaul/core-handler --version)" = "pagehaul-core-handler $version" ] || fail "core-handler --version does not print $version"
+    grep -q '^kernel.core_pattern = |/usr/lib/pagehaul/core-handler ' "$root/usr/lib/sysctl.d/60-pagehaul-core.conf" || fail "the sysctl settings lack the handler"
+    [ "$(cat /proc/sys/kernel/core_pattern)" = "$pattern" ] || fail "a package in a root changes this machine's core_pattern"
+}
+
+pattern=$(cat /proc/sys/kernel/core_pattern)
+in_root dpkg -i "/test/$(basename "$core_deb")" >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; fail "dpkg -i failed"; }
+check_core
+in_root dpkg -P pagehaul-core >/dev/null
+check_removed .deb
+on_root -i --nodeps --force-debian "$core_rpm"
+check_core
+on_root -e --force-debian pagehaul-core
+check_removed .rpm
+echo "ok   $(basename "$core_deb"), $(basename "$core_rpm"): install and uninstall"
 
 is_ours() { # is_ours DIRECTORY PROGRAM: whether this makedumpfile is pagehaul, with the options of Debian's and Fedora's scripts
     as_root chroot "$1" "$2" -v | grep -q "pagehaul $version" && as_root chroot "$1" "$2" --check-params -F -c -d 31 /proc/vmcore

@@ -13,7 +13,7 @@ files=()
 add() { # add FILE NAME: the guest has it in /test
     files+=(--file "$1:/test/$2")
 }
-for name in pagehaul pagehaul-kdump pagehaul-fleet; do
+for name in pagehaul pagehaul-kdump pagehaul-fleet pagehaul-core; do
     for kind in deb rpm; do
         read -r file
         add "$file" $name.$kind

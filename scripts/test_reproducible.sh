@@ -1,10 +1,10 @@
 #!/bin/bash
 # Builds packages of HEAD twice, in directories, registries and with settings that differ, and compares them byte for byte. No path of
 # a build may be in a program.
-# Usage: scripts/test_reproducible.sh [PACKAGE]...   (as scripts/packages.sh; default: pagehaul pagehaul-kdump pagehaul-fleet)
+# Usage: scripts/test_reproducible.sh [PACKAGE]...   (as scripts/packages.sh; default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- pagehaul pagehaul-kdump pagehaul-fleet
+[ $# -gt 0 ] || set -- pagehaul pagehaul-kdump pagehaul-fleet pagehaul-core
 scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/pagehaul-reproducible.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 1' INT TERM HUP

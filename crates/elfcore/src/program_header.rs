@@ -1,5 +1,5 @@
 use object::elf::{self, ProgramFlags, ProgramHeader64, ProgramType};
-use object::pod::bytes_of;
+use object::pod::{bytes_of, from_bytes};
 use object::{LittleEndian, U32, U64};
 use pagehaul_machine::KernelMapping;
 
@@ -68,6 +68,22 @@ impl ProgramHeader {
         })
     }
 
+    /// Decodes a 64-bit little-endian program header. None if it is truncated.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (header, _) = from_bytes::<ProgramHeader64<LittleEndian>>(bytes).ok()?;
+        let word = |value: U64<LittleEndian>| value.get(LittleEndian);
+        Some(Self {
+            kind: header.p_type.get(LittleEndian).0,
+            flags: header.p_flags.get(LittleEndian).0,
+            offset: word(header.p_offset),
+            vaddr: word(header.p_vaddr),
+            paddr: word(header.p_paddr),
+            file_size: word(header.p_filesz),
+            memory_size: word(header.p_memsz),
+            align: word(header.p_align),
+        })
+    }
+
     /// Encodes it as a 64-bit little-endian program header.
     pub fn encode(&self) -> [u8; PROGRAM_HEADER as usize] {
         let word = |value| U64::new(LittleEndian, value);
@@ -95,6 +111,14 @@ mod tests {
 
     fn mapping(vaddr: u64, paddr: u64, size: u64) -> KernelMapping {
         KernelMapping { vaddr: VirtAddr::new(vaddr), paddr: PhysAddr::new(paddr), size }
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        let header =
+            ProgramHeader { vaddr: 7, align: 4096, ..ProgramHeader::load(0x1000, 0x4000, 0x100, 0x2000) };
+        assert_eq!(ProgramHeader::decode(&header.encode()), Some(header));
+        assert_eq!(ProgramHeader::decode(&header.encode()[..55]), None);
     }
 
     #[test]

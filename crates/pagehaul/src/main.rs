@@ -71,6 +71,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "process")]
         Command::Core(arguments) => cli::core::run(&arguments),
         #[cfg(feature = "process")]
+        Command::CoreHandler(arguments) => cli::core_handler::run(&arguments),
+        #[cfg(feature = "process")]
         Command::HoldSnapshot { pid, state } => cli::core::hold_snapshot(pid, state),
         #[cfg(feature = "process")]
         Command::HoldUserfaultfd { pid } => cli::checkpoint::hold_userfaultfd(pid),

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use crate::error::ProcessError;
+use crate::mapping::Mapping;
 use crate::populated::Run;
 use crate::procfs;
 use crate::units::Pid;
@@ -41,6 +42,14 @@ pub(crate) enum Shared {
     All,
     /// Those in these ranges of addresses, in order.
     In(Vec<Range<u64>>),
+}
+
+impl Shared {
+    /// For a process with these mappings.
+    pub(crate) fn of(mappings: &[Mapping]) -> Self {
+        let forked = mappings.iter().filter(|mapping| mapping.has_forked());
+        Self::In(forked.map(|mapping| mapping.range.clone()).collect())
+    }
 }
 
 impl Memory {

@@ -98,8 +98,39 @@ fn is_elf(pid: Pid, mapping: &Mapping) -> bool {
 
 /// Lays a core out. `stored` has the bytes wanted of each mapping.
 pub(crate) fn lay_out(mappings: &[Mapping], stored: &[u64], notes: &[u8], incomplete: bool) -> Layout {
+    let load = |(mapping, &stored): (&Mapping, &u64)| {
+        let bit = |set: bool, bit: u32| if set { bit } else { 0 };
+        ProgramHeader {
+            kind: PT_LOAD,
+            flags: bit(mapping.read, PF_R) | bit(mapping.write, PF_W) | bit(mapping.execute, PF_X),
+            offset: 0,
+            vaddr: mapping.range.start,
+            paddr: 0,
+            file_size: stored,
+            memory_size: mapping.len(),
+            align: page_size(),
+        }
+    };
+    let mut loads: Vec<ProgramHeader> = mappings.iter().zip(stored).map(load).collect();
+    let (head, size) = assemble(&mut loads, notes, incomplete);
+    let held = loads.iter().zip(mappings).enumerate().filter(|(_, (load, _))| load.file_size > 0);
+    let segments = held.map(|(index, (load, mapping))| Segment {
+        addresses: load.vaddr..load.vaddr + load.file_size,
+        offset: load.offset,
+        content: content(mapping),
+        mapping: index,
+    });
+    let segments = segments.collect();
+    let mapped = mappings.iter().map(Mapping::len).sum();
+    let excluded = mapped - stored.iter().sum::<u64>();
+    Layout { head, segments, size, mapped, excluded }
+}
+
+/// Makes the headers and notes of a core, and gives each of `loads` its offset: one after the other, behind them. Returns
+/// the headers and notes, and the size of the core.
+pub(crate) fn assemble(loads: &mut [ProgramHeader], notes: &[u8], incomplete: bool) -> (Vec<u8>, u64) {
     // The PT_NOTE and a PT_LOAD for each mapping.
-    let count = mappings.len() as u64 + 1;
+    let count = loads.len() as u64 + 1;
     let notes_offset = headers_end(count);
     let mut offset = (notes_offset + notes.len() as u64).next_multiple_of(page_size());
     let mut head = Vec::with_capacity(offset as usize);
@@ -112,35 +143,19 @@ pub(crate) fn lay_out(mappings: &[Mapping], stored: &[u64], notes: &[u8], incomp
     };
     head.extend(file_header(HOST.elf_machine, count, count, incomplete));
     head.extend(note.encode());
-    let mut segments = Vec::new();
-    for (index, (mapping, &stored)) in mappings.iter().zip(stored).enumerate() {
-        let bit = |set: bool, bit: u32| if set { bit } else { 0 };
-        let load = ProgramHeader {
-            kind: PT_LOAD,
-            flags: bit(mapping.read, PF_R) | bit(mapping.write, PF_W) | bit(mapping.execute, PF_X),
-            offset,
-            vaddr: mapping.range.start,
-            paddr: 0,
-            file_size: stored,
-            memory_size: mapping.len(),
-            align: page_size(),
-        };
+    for load in loads {
+        load.offset = offset;
+        offset += load.file_size;
         head.extend(load.encode());
-        if stored > 0 {
-            let addresses = mapping.range.start..mapping.range.start + stored;
-            segments.push(Segment { addresses, offset, content: content(mapping), mapping: index });
-            offset += stored;
-        }
     }
     head.extend(&count_section(count)[..(notes_offset - table_end(count)) as usize]);
     head.extend(notes);
     head.resize(head.len().next_multiple_of(page_size() as usize), 0);
-    let mapped = mappings.iter().map(Mapping::len).sum();
-    let excluded = mapped - stored.iter().sum::<u64>();
-    Layout { head, segments, size: offset, mapped, excluded }
+    (head, offset)
 }
 
-fn content(mapping: &Mapping) -> Content {
+/// Where the contents of a mapping are.
+pub(crate) fn content(mapping: &Mapping) -> Content {
     if mapping.has(b"ht") {
         Content::Huge
     } else if mapping.is_shared() {

@@ -1,6 +1,7 @@
 //! Cores and checkpoints of live processes: stop, copy at memory speed, let go, compress and write after.
 //!
-//! [`core`] writes cores; [`checkpoint`] and [`restart`] do the same for CRIU's images. The process is left as it was on
+//! [`core`] writes cores; [`checkpoint`] and [`restart`] do the same for CRIU's images; [`handler`] takes the cores of processes
+//! that crash. The process is left as it was on
 //! every path, this program's death included: its threads are seized with ptrace, and the kernel lets tracees of a dead
 //! tracer go on. While a checkpoint is made, the tracer is CRIU, which restores the processes if this program dies.
 
@@ -19,6 +20,7 @@ mod filter;
 mod fork;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+pub mod handler;
 mod hold;
 mod info;
 mod inject;

@@ -15,9 +15,9 @@ use crate::units::Pid;
 use crate::{layout, limits};
 
 /// Tiles of room that every thread has at least.
-const TILES_PER_THREAD: u64 = 4;
+pub(crate) const TILES_PER_THREAD: u64 = 4;
 /// How much a process may grow between the estimate and its stop: a fraction of it, and bytes.
-const GROWTH: (u64, u64) = (16, 16 << 20);
+pub(crate) const GROWTH: (u64, u64) = (16, 16 << 20);
 
 /// What is prepared before a process is stopped.
 pub(crate) struct Prepared {

@@ -189,7 +189,6 @@ impl Job<'_> {
         if self.options.mode == Mode::Snapshot {
             return Shared::All;
         }
-        let forked = mappings.iter().filter(|mapping| mapping.has_forked());
-        Shared::In(forked.map(|mapping| mapping.range.clone()).collect())
+        Shared::of(mappings)
     }
 }

@@ -107,3 +107,17 @@ check_fleet_installed
 on_rpm -e --force-debian pagehaul-fleet
 check_removed "pagehaul-fleet's .rpm"
 echo "ok   pagehaul-fleet's .deb and .rpm install, make tables and uninstall"
+
+check_core_installed() {
+    [ "$(/usr/lib/pagehaul/core-handler --version)" = "pagehaul-core-handler $version" ] || fail "core-handler --version does not print $version"
+}
+
+dpkg -i /test/pagehaul-core.deb
+check_core_installed
+dpkg -P pagehaul-core
+check_removed "pagehaul-core's .deb"
+on_rpm -i --nodeps --force-debian /test/pagehaul-core.rpm
+check_core_installed
+on_rpm -e --force-debian pagehaul-core
+check_removed "pagehaul-core's .rpm"
+echo "ok   pagehaul-core's .deb and .rpm install and uninstall"

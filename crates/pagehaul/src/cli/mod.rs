@@ -11,6 +11,8 @@ pub(crate) mod core;
 #[cfg(feature = "process")]
 mod core_encrypted;
 #[cfg(feature = "process")]
+pub(crate) mod core_handler;
+#[cfg(feature = "process")]
 pub(crate) mod core_info;
 pub(crate) mod dmesg;
 mod dump_output;
@@ -121,6 +123,9 @@ pub(crate) enum Command {
     Mount(mount::MountArguments),
     #[cfg(feature = "process")]
     Core(core::CoreArguments),
+    #[cfg(feature = "process")]
+    #[command(name = core_handler::NAME)]
+    CoreHandler(core_handler::CoreHandlerArguments),
     #[cfg(feature = "process")]
     Checkpoint(checkpoint::CheckpointArguments),
     #[cfg(feature = "process")]

@@ -1,5 +1,8 @@
 //! Parsing the command line.
 
+use std::ffi::OsString;
+#[cfg(feature = "process")]
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -10,7 +13,7 @@ use crate::{exit, makedumpfile_hints};
 
 /// Parses the command line. Prints help or clap's error, and returns the exit status for it.
 pub(crate) fn parse() -> Result<Arguments, ExitCode> {
-    Arguments::try_parse().map_err(|mut error| {
+    Arguments::try_parse_from(words()).map_err(|mut error| {
         let output = output_hint(&error);
         if output.is_some() {
             // "to pass '-o' as a value, use '-- -o'".
@@ -28,6 +31,19 @@ pub(crate) fn parse() -> Result<Arguments, ExitCode> {
         }
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
     })
+}
+
+/// The words of the command line. By the name of the core handler, this program is that command.
+fn words() -> Vec<OsString> {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    #[cfg(feature = "process")]
+    if words
+        .first()
+        .is_some_and(|program| Path::new(program).file_name() == Some(super::core_handler::NAME.as_ref()))
+    {
+        words.insert(1, super::core_handler::NAME.into());
+    }
+    words
 }
 
 /// Returns an option of makedumpfile's and its equivalent here.

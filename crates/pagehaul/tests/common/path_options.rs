@@ -40,6 +40,7 @@ pub const OTHERS: &[(&str, &str)] = &[
     ("capture", "source"),
     ("checkpoint", "criu"),
     ("dmesg", "dumps"),
+    ("core-handler", "config"),
     ("facts", "dumps"),
     ("facts", "redact"),
     ("info", "dumps"),

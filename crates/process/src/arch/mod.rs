@@ -21,6 +21,8 @@ pub(crate) struct Architecture {
     pub(crate) number: usize,
     pub(crate) result: usize,
     pub(crate) arguments: [usize; 6],
+    /// Index of the stack pointer.
+    pub(crate) stack_pointer: usize,
     /// Makes a thread go on at an address, outside any system call.
     pub(crate) enter: fn(&mut [u8], u64),
     /// The register set that holds the number of the call that a thread is inside, where it is apart from the others. The

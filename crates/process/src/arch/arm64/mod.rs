@@ -13,6 +13,7 @@ use super::{Architecture, set_word, word};
 
 // Indices in `struct user_pt_regs` (arch/arm64/include/uapi/asm/ptrace.h), in words; X0 to X30 come first.
 const X8: usize = 8;
+const SP: usize = 31;
 const PC: usize = 32;
 const PSTATE: usize = 33;
 /// Bits of `pstate` that demand a landing pad at the next instruction: an indirect branch was the last one.
@@ -49,6 +50,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     number: X8,
     result: 0,
     arguments: [0, 1, 2, 3, 4, 5],
+    stack_pointer: SP,
     enter,
     current_call: Some(NT_ARM_SYSTEM_CALL),
     // System calls leave streaming mode, and keep the lower 128 bits of the vector registers only (Documentation/arch/arm64/

@@ -18,6 +18,7 @@ const RSI: usize = 13;
 const RDI: usize = 14;
 const ORIG_RAX: usize = 15;
 const RIP: usize = 16;
+const RSP: usize = 19;
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     elf_machine: EM_X86_64,
@@ -31,6 +32,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     number: RAX,
     result: RAX,
     arguments: [RDI, RSI, RDX, R10, R8, R9],
+    stack_pointer: RSP,
     enter,
     current_call: None,
     vector_sets: &[],

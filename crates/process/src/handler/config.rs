@@ -1,0 +1,273 @@
+//! The handler's configuration file.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pagehaul_codec::{Codec, Method, zstd_level};
+use pagehaul_present::number::parse_bytes;
+
+/// A limit of the file system of the cores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    Bytes(u64),
+    /// Of the file system's size.
+    Percent(u64),
+}
+
+impl Space {
+    /// In bytes, on a file system of `size` bytes.
+    pub(super) fn of(self, size: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => (u128::from(size) * u128::from(percent) / 100) as u64,
+        }
+    }
+}
+
+/// How cores are handled: what `core.conf` says, and the defaults of what it does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Where cores are written.
+    pub directory: PathBuf,
+    /// zstd's level; `None` writes plain ELF.
+    pub level: Option<i32>,
+    /// Maximum bytes of memory in a core.
+    pub max_core: u64,
+    /// Maximum that all cores take on the disk.
+    pub max_total: Space,
+    /// Minimum that stays free on the disk.
+    pub keep_free: Space,
+    /// Age at which cores are removed.
+    pub max_age: Option<Duration>,
+    /// Maximum number of cores of an executable within a minute.
+    pub rate: Option<u32>,
+    /// Maximum bytes of memory for the copies of all handlers that run at once. None: half of what is available.
+    pub max_memory: Option<u64>,
+    /// Threads that copy and compress. None: one for each CPU.
+    pub threads: Option<usize>,
+    /// Whether memory is read from the process, which is faster, rather than from the kernel's pipe.
+    pub from_process: bool,
+    /// The file of recipients. None: cores are not encrypted.
+    pub recipients: Option<PathBuf>,
+    /// The socket of the journal.
+    pub journal: PathBuf,
+    /// What handlers that run at once share.
+    pub runtime: PathBuf,
+}
+
+/// The configuration file.
+pub const CONFIG_FILE: &str = "/etc/pagehaul/core.conf";
+/// Cores are encrypted if this file exists and the configuration names no other.
+pub const RECIPIENTS_FILE: &str = "/etc/pagehaul/recipients";
+const LEVEL: i32 = 3;
+const DAY: u64 = 24 * 60 * 60;
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            directory: "/var/lib/pagehaul/core".into(),
+            level: Some(LEVEL),
+            max_core: u64::MAX,
+            // The last three as systemd-coredump and its tmpfiles have them.
+            max_total: Space::Percent(10),
+            keep_free: Space::Percent(15),
+            max_age: Some(Duration::from_secs(14 * DAY)),
+            rate: Some(10),
+            max_memory: None,
+            threads: None,
+            from_process: true,
+            recipients: is_wanted(Path::new(RECIPIENTS_FILE)).then(|| RECIPIENTS_FILE.into()),
+            journal: "/run/systemd/journal/socket".into(),
+            runtime: "/run/pagehaul/core".into(),
+        }
+    }
+}
+
+/// Whether somebody put a file there, also one that cannot be reached: cores are not written in the clear then.
+fn is_wanted(file: &Path) -> bool {
+    !matches!(file.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
+}
+
+impl Config {
+    /// Reads the file. What is wrong in it is returned as sentences, and the defaults hold in its place: a crash is no
+    /// moment to refuse. None of the lines has an effect if the file cannot be read.
+    pub fn read(path: &Path) -> (Self, Vec<String>) {
+        let bytes = match std::fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return (Self::default(), Vec::new()),
+            Err(error) => {
+                let why = format!("cannot read {}: {error}; the defaults are used", path.display());
+                return (Self::default(), vec![why]);
+            }
+        };
+        let (config, wrong) = Self::parse(&String::from_utf8_lossy(&bytes));
+        let place = |(line, what): (usize, String)| format!("{}, line {line}: {what}", path.display());
+        (config, wrong.into_iter().map(place).collect())
+    }
+
+    /// Parses the text of a file. Returns the numbers of lines that are wrong as well, and why.
+    pub fn parse(text: &str) -> (Self, Vec<(usize, String)>) {
+        let (mut config, mut wrong) = (Self::default(), Vec::new());
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let set = match line.split_once('=') {
+                Some((key, value)) => config.set(key.trim(), value.trim()),
+                None => Err("expected KEY = VALUE".into()),
+            };
+            wrong.extend(set.err().map(|what| (index + 1, what)));
+        }
+        (config, wrong)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let wrong = |expected: &str| format!("{key} is {value:?}; expected {expected}");
+        match key {
+            "directory" => self.directory = absolute(value).ok_or_else(|| wrong(ABSOLUTE))?,
+            "runtime" => self.runtime = absolute(value).ok_or_else(|| wrong(ABSOLUTE))?,
+            "journal" => self.journal = absolute(value).ok_or_else(|| wrong(ABSOLUTE))?,
+            "recipients" => match value {
+                "none" => self.recipients = None,
+                _ => {
+                    self.recipients = Some(absolute(value).ok_or_else(|| wrong("an absolute path, or none"))?)
+                }
+            },
+            "compress" => {
+                let method: Option<Method> = value.parse().ok();
+                self.level = match method {
+                    Some(method) if method.codec() == Codec::None => None,
+                    method => {
+                        Some(method.and_then(zstd_level).ok_or_else(|| wrong("zstd, zstd:LEVEL or none"))?)
+                    }
+                };
+            }
+            "max_core" => {
+                self.max_core = unless(value, "none", u64::MAX).map_err(|_| wrong("a size, or none"))?
+            }
+            "max_total" => {
+                self.max_total = space(value).ok_or_else(|| wrong("a size, or a share such as 10%"))?
+            }
+            "keep_free" => {
+                self.keep_free = space(value).ok_or_else(|| wrong("a size, or a share such as 15%"))?
+            }
+            "max_memory" => {
+                let bytes = unless(value, "auto", 0).map_err(|_| wrong("a size, or auto"))?;
+                self.max_memory = (bytes > 0).then_some(bytes);
+            }
+            "max_age" => {
+                let days: u64 = whole(value, "none").ok_or_else(|| wrong("a number of days, or none"))?;
+                self.max_age = (days > 0).then(|| Duration::from_secs(days.saturating_mul(DAY)));
+            }
+            "rate" => {
+                let rate: u32 = whole(value, "none").ok_or_else(|| wrong("cores per minute, or none"))?;
+                self.rate = (rate > 0).then_some(rate);
+            }
+            "threads" => {
+                let threads: usize = whole(value, "auto").ok_or_else(|| wrong("a number, or auto"))?;
+                self.threads = (threads > 0).then_some(threads.min(MAX_THREADS));
+            }
+            "read" => {
+                self.from_process = match value {
+                    "process" => true,
+                    "pipe" => false,
+                    _ => return Err(wrong("process or pipe")),
+                }
+            }
+            _ => return Err(format!("there is no setting {key:?}")),
+        }
+        Ok(())
+    }
+}
+
+const ABSOLUTE: &str = "an absolute path";
+const MAX_THREADS: usize = 1024;
+
+fn absolute(value: &str) -> Option<PathBuf> {
+    Some(PathBuf::from(value)).filter(|path| path.is_absolute())
+}
+
+/// A size; `otherwise` for the word.
+fn unless(value: &str, word: &str, otherwise: u64) -> Result<u64, String> {
+    if value == word { Ok(otherwise) } else { parse_bytes(value) }
+}
+
+/// A number; 0 for the word.
+fn whole<T: std::str::FromStr + From<u8>>(value: &str, word: &str) -> Option<T> {
+    if value == word { Some(T::from(0)) } else { value.parse().ok() }
+}
+
+fn space(value: &str) -> Option<Space> {
+    match value.strip_suffix('%') {
+        Some(percent) => {
+            percent.trim_end().parse().ok().filter(|percent| *percent <= 100).map(Space::Percent)
+        }
+        None => parse_bytes(value).ok().map(Space::Bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_setting_is_read() {
+        let text = "# comment\n\n directory = /cores \ncompress=zstd:-5\nmax_core = 2G\nmax_total = 20%\nkeep_free = 1G\n\
+                    max_age = 3\nrate = none\nmax_memory = 64M\nthreads = 2\nread = pipe\nrecipients = none\n\
+                    journal = /j\nruntime = /r\n";
+        let (config, wrong) = Config::parse(text);
+        assert_eq!(wrong, []);
+        let expected = Config {
+            directory: "/cores".into(),
+            level: Some(-5),
+            max_core: 2 << 30,
+            max_total: Space::Percent(20),
+            keep_free: Space::Bytes(1 << 30),
+            max_age: Some(Duration::from_secs(3 * DAY)),
+            rate: None,
+            max_memory: Some(64 << 20),
+            threads: Some(2),
+            from_process: false,
+            recipients: None,
+            journal: "/j".into(),
+            runtime: "/r".into(),
+        };
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_leaves_the_default() {
+        let text = "directory = cores\ncompress = lzo\nmax_total = 101%\nmax_core = much\nsize = 1\nnonsense\nread = x\nthreads = 3";
+        let (config, wrong) = Config::parse(text);
+        assert_eq!(config, Config { threads: Some(3), ..Config::default() });
+        let lines: Vec<usize> = wrong.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(wrong[0].1, r#"directory is "cores"; expected an absolute path"#);
+        assert_eq!(wrong[4].1, r#"there is no setting "size""#);
+    }
+
+    #[test]
+    fn shares_do_not_overflow() {
+        assert_eq!(Space::Percent(50).of(u64::MAX), u64::MAX / 2);
+        assert_eq!(Space::Bytes(7).of(0), 7);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_no_reason_to_panic(text in "(?s).{0,300}") {
+            let _ = Config::parse(&text);
+        }
+
+        #[test]
+        fn any_value_is_no_reason_to_panic(
+            key in prop::sample::select(vec!["max_core", "max_total", "keep_free", "max_age", "rate", "threads", "compress"]),
+            value in "[0-9.%KMGTib:a-z-]{0,24}",
+        ) {
+            let (_, wrong) = Config::parse(&format!("{key} = {value}"));
+            prop_assert!(wrong.len() <= 1);
+        }
+    }
+}
