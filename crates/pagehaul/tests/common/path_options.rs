@@ -35,6 +35,7 @@ pub const OTHERS: &[(&str, &str)] = &[
     ("bench codec", "sample"),
     ("bench read", "source"),
     ("capture", "source"),
+    ("checkpoint", "base"),
     ("checkpoint", "criu"),
     ("dmesg", "dumps"),
     ("facts", "dumps"),
