@@ -40,6 +40,9 @@ fn prepare(chapter: &str) -> Setup {
         std::fs::create_dir(setup.path(directory)).unwrap();
     }
     std::os::unix::fs::symlink(BINARY, setup.path("bin/pagehaul")).unwrap();
+    // Stands for CRIU, which needs root.
+    let criu = std::env::current_exe().unwrap().parent().unwrap().join("../examples/criu_stand_in");
+    std::os::unix::fs::symlink(criu, setup.path("bin/criu")).unwrap();
     // Stands for another host: runs the command here.
     let ssh = setup.path("bin/ssh");
     std::fs::write(&ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").unwrap();

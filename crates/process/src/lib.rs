@@ -57,8 +57,9 @@ pub use agent::{
     SNAPSHOT_HELPER, USERFAULTFD_HELPER, serve as hold_snapshot, serve_userfaultfd as hold_userfaultfd,
 };
 pub use checkpoint::{
-    CheckpointInfo, CheckpointOptions, CheckpointReport, PreCopyReport, RestartOptions, RestartReport,
-    action_script, checkpoint, describe_checkpoint, restart, verify_checkpoint,
+    BaseReport, CheckpointInfo, CheckpointOptions, CheckpointReport, Generation, PreCopyReport,
+    RestartOptions, RestartReport, WholeOptions, WholeReport, action_script, bases_of, checkpoint,
+    describe_checkpoint, is_checkpoint, make_whole, restart, verify_checkpoint,
 };
 pub use error::ProcessError;
 pub use filter::{Kind, Kinds};

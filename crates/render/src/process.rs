@@ -3,7 +3,9 @@
 use pagehaul_present::number::{bytes, count, counted};
 use pagehaul_present::printable;
 use pagehaul_present::time::{seconds, utc};
-use pagehaul_process::{CheckpointInfo, CheckpointReport, CoreInfo, CoreReport, RestartReport};
+use pagehaul_process::{
+    CheckpointInfo, CheckpointReport, CoreInfo, CoreReport, Generation, RestartReport, WholeReport,
+};
 
 /// Formats what saving a core did. `peak` is the most anonymous memory in use.
 pub fn core(report: &CoreReport, is_encrypted: bool, peak: u64) -> String {
@@ -104,6 +106,15 @@ pub fn checkpoint(report: &CheckpointReport) -> String {
         seconds(report.criu_seconds),
         seconds(report.seconds),
     );
+    if let Some(base) = &report.base {
+        out += &format!(
+            "based on {}: {} unchanged ({}), {} written\n",
+            base.path,
+            bytes(base.unchanged_bytes),
+            base.way,
+            bytes(report.image_bytes - base.unchanged_bytes),
+        );
+    }
     if let Some(copy) = &report.pre_copy {
         out += &format!(
             "copied {} while running, in {} rounds after a stop of {:.1} ms; {} while frozen\n",
@@ -148,24 +159,43 @@ pub fn restart(report: &RestartReport) -> String {
     out
 }
 
+/// Formats what making a checkpoint whole did.
+pub fn whole_checkpoint(report: &WholeReport) -> String {
+    format!(
+        "{}: {} for {} of images, from {} in {}\n",
+        report.output,
+        bytes(report.output_bytes),
+        bytes(report.image_bytes),
+        counted(report.checkpoints as u64, "checkpoint"),
+        seconds(report.seconds),
+    )
+}
+
 /// Formats the description of a checkpoint.
 pub fn checkpoint_info(info: &CheckpointInfo) -> String {
     let text = |key: &str| match &info.about[key] {
         serde_json::Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let mut out = String::new();
-    for (name, value) in [
+    let complete = info.broken.as_ref().map_or("yes".into(), |why| format!("no: {why}"));
+    let mut rows = vec![
         ("format", "checkpoint of processes (CRIU images)".to_owned()),
-        ("complete", "yes".into()),
+        ("complete", complete),
         ("process", format!("{} ({})", text("pid"), text("name"))),
         ("processes", text("processes")),
         ("time", utc(info.about["time"].as_u64().unwrap_or(0))),
         ("CRIU", text("criu")),
         ("images", format!("{} ({})", info.images.len(), bytes(info.image_bytes))),
         ("file", bytes(info.file_bytes)),
-    ] {
-        out += &format!("{name:14}{value}\n");
+    ];
+    let mut size = info.file_bytes;
+    for base in info.chain.iter().skip(1) {
+        let Generation { path, time, file_bytes, .. } = base;
+        rows.push(("based on", format!("{} of {}, {}", path.display(), utc(*time), bytes(*file_bytes))));
+        size += file_bytes;
     }
-    out
+    if info.chain.len() > 1 {
+        rows.push(("needs", format!("{}, {}", counted(info.chain.len() as u64, "file"), bytes(size))));
+    }
+    rows.iter().map(|(name, value)| format!("{name:14}{}\n", printable(value))).collect()
 }

@@ -1,14 +1,17 @@
-//! `pagehaul checkpoint` and `pagehaul restart`.
+//! `pagehaul checkpoint`, `pagehaul restart`, and `pagehaul convert` of checkpoints.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
 use pagehaul_codec::{Method, zstd_level};
-use pagehaul_process::{CheckpointOptions, Pid, ProcessError, RestartOptions, checkpoint, restart};
+use pagehaul_process::{
+    CheckpointOptions, Pid, ProcessError, RestartOptions, WholeOptions, checkpoint, restart,
+};
 use pagehaul_render::process as draw;
 
+use crate::cli::dump_output::CheckpointOutput;
 use crate::cli::options::{MaxMemory, Overwrite, Reporting, Threads, pid};
 use crate::printed::print;
 use crate::{run, usage};
@@ -20,11 +23,16 @@ use crate::{run, usage};
 /// stops anything, where that can be seen. Kills the processes once the file is safely on disk, unless --leave-running is given; if
 /// anything fails, they continue. --force replaces OUTPUT once the new checkpoint is complete.
 ///
+/// With --base, only the pages that differ from an earlier checkpoint of the same processes are written. A restart then needs that
+/// file too, and those that it is based on: `info` lists them, `verify` checks them, `convert` makes one file of them. A base is known by
+/// its path, which is relative where it is in the same directory, and by its ID.
+///
 /// Exit status: 0, the checkpoint is complete; 1, there is none, and the processes continue; 2, the command line is wrong.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul checkpoint 1234 service.ckpt
   pagehaul checkpoint --leave-running 1234 /var/checkpoints
+  pagehaul checkpoint --leave-running --base 1.ckpt 1234 2.ckpt     what has changed since 1.ckpt
   pagehaul checkpoint 1234 service.ckpt -- --tcp-established --shell-job")]
 pub(crate) struct CheckpointArguments {
     /// Root of the process tree
@@ -35,6 +43,9 @@ pub(crate) struct CheckpointArguments {
     /// Let the processes continue
     #[arg(long)]
     pub(crate) leave_running: bool,
+    /// Earlier checkpoint of the same processes (or its directory): write only what differs from it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) base: Option<PathBuf>,
     /// Codec: zstd with an optional level (zstd:3, zstd:-5)
     // zstd:1 is the default elsewhere because of an encoder tuned for pages. Frames of 1 MiB are libzstd's work, and frozen
     // processes wait for it.
@@ -58,8 +69,8 @@ pub(crate) struct CheckpointArguments {
 
 /// Restart a checkpointed process tree
 ///
-/// Checks every block of the checkpoint before restarting anything; on damage, fails and names the damaged range. The
-/// processes get the same PIDs as before, which must be free.
+/// Checks every block that the checkpoint needs before restarting anything; on damage, fails and names the damaged range. The
+/// processes get the same PIDs as before, which must be free. An incremental checkpoint needs the files that it is based on.
 #[derive(Debug, Args)]
 pub(crate) struct RestartArguments {
     /// Checkpoint, or the directory it is in
@@ -85,6 +96,7 @@ pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> 
         level,
         threads: arguments.threads.count(),
         max_memory: arguments.max_memory.max_memory,
+        base: arguments.base.clone(),
         overwrite: arguments.overwrite.force,
         criu: arguments.criu.clone(),
         arguments: arguments.arguments.clone(),
@@ -108,6 +120,17 @@ pub(crate) fn restore(arguments: &RestartArguments) -> anyhow::Result<ExitCode> 
     })?;
     let report = result.map_err(failure)?;
     print(&report, None, arguments.reporting.manner(false), || draw::restart(&report));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes one file of a checkpoint and those that it is based on.
+pub(crate) fn make_whole(source: &Path, output: &Path, how: &CheckpointOutput) -> anyhow::Result<ExitCode> {
+    let options = WholeOptions { level: how.level, threads: how.threads, overwrite: how.overwrite };
+    let (result, _) = run::cancellable(how.reporting.is_quiet(), |progress| {
+        pagehaul_process::make_whole(source, output, &options, progress)
+    })?;
+    let report = result.map_err(failure)?;
+    print(&report, None, how.reporting.manner(false), || draw::whole_checkpoint(&report));
     Ok(ExitCode::SUCCESS)
 }
 

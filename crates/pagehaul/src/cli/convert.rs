@@ -14,7 +14,9 @@ use crate::cli::options::{Identity, ImageLayout};
 use crate::sandbox::{self, Sandbox};
 use crate::usage;
 
-/// Convert a dump: another format or codec, fewer pages; join a split set, unflatten, salvage
+/// Convert a dump: another format or codec, fewer pages; join a split set, unflatten, salvage; make a checkpoint whole
+///
+/// Of an incremental checkpoint of processes, the output is a whole one, which needs no base.
 ///
 /// The output holds every readable page of the source, unless --dump-level excludes it. Unreadable pages are counted and
 /// recorded as missing, and the output is marked incomplete.
@@ -29,6 +31,7 @@ use crate::usage;
   pagehaul convert -d 31 -c zstd:3 vmcore small   filter and recompress
   pagehaul convert --encrypt-to age1… dump dump.age
   pagehaul convert --layout flat memory dump      of what QEMU's pmemsave wrote
+  pagehaul convert 12.ckpt whole.ckpt             a checkpoint with those that it is based on
   pagehaul convert damaged salvaged               keep what is readable of a damaged or truncated file")]
 pub(crate) struct ConvertArguments {
     /// The dump, or the parts of a split set in any order, files or URLs; last, the file to write (`-`: a flattened stream)
@@ -53,7 +56,19 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
     arguments.identity.hold(sources)?;
     arguments.dump.recipients()?;
     arguments.dump.spare_keys(std::slice::from_ref(output), arguments.identity.file())?;
-    sandbox::enter(Sandbox::reading(sources).writing([output]))?;
+    let bases = super::bases(sources);
+    sandbox::enter(Sandbox::reading(sources.iter().chain(&bases)).writing([output]))?;
+    #[cfg(feature = "process")]
+    if let [source] = sources
+        && pagehaul_process::is_checkpoint(source)
+    {
+        if arguments.dump_level.is_some() {
+            return Err(usage::wrong(
+                "--dump-level is for dumps, and the source is a checkpoint of processes",
+            ));
+        }
+        return crate::cli::checkpoint::make_whole(source, output, &arguments.dump.of_checkpoint()?);
+    }
     let source = arguments.layout.open(sources)?;
     let selection = PageSelection {
         level: arguments.dump_level.unwrap_or(DumpLevel::NONE),

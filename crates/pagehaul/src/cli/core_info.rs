@@ -9,6 +9,7 @@ use pagehaul_render::process as draw;
 use serde::Serialize;
 
 use crate::cli::options::Json;
+use crate::exit;
 
 /// Describes a core or a checkpoint; none if the file is something else, or cannot be opened.
 pub(crate) fn run(path: &Path, json: Json) -> anyhow::Result<Option<ExitCode>> {
@@ -21,7 +22,9 @@ pub(crate) fn run(path: &Path, json: Json) -> anyhow::Result<Option<ExitCode>> {
         return Ok(None);
     }
     if let Some(info) = describe_checkpoint(path)? {
-        return print(&info, json, draw::checkpoint_info).map(Some);
+        print(&info, json, draw::checkpoint_info)?;
+        let is_whole = info.broken.is_none();
+        return Ok(Some(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(exit::INCOMPLETE) }));
     }
     if path.is_dir() {
         return Ok(None);

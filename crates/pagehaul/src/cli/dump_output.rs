@@ -93,7 +93,41 @@ pub(crate) struct PageSelection {
     pub(crate) warnings: Vec<String>,
 }
 
+/// How a checkpoint is written.
+#[cfg(feature = "process")]
+pub(crate) struct CheckpointOutput {
+    pub(crate) level: i32,
+    pub(crate) threads: usize,
+    pub(crate) overwrite: bool,
+    pub(crate) reporting: Reporting,
+}
+
 impl DumpOutput {
+    /// Refuses options that only dumps have.
+    #[cfg(feature = "process")]
+    pub(crate) fn of_checkpoint(&self) -> anyhow::Result<CheckpointOutput> {
+        let for_dumps = [
+            (self.format.is_some(), "--format"),
+            (!self.encrypt_to.is_empty(), "--encrypt-to"),
+            (self.checksums, "--checksums"),
+            (self.codecs.is_some(), "--codecs"),
+        ];
+        if let Some((_, option)) = for_dumps.iter().find(|(is_given, _)| *is_given) {
+            return Err(usage::wrong(format!(
+                "{option} is for dumps, and the source is a checkpoint of processes"
+            )));
+        }
+        let level = match self.compress {
+            Compression::Fixed(method) => pagehaul_codec::zstd_level(method),
+            Compression::Auto(_) => None,
+        };
+        let Some(level) = level else {
+            return Err(usage::wrong("checkpoints are compressed with zstd; use --compress zstd:LEVEL"));
+        };
+        let (threads, overwrite) = (self.threads.count(), self.overwrite.force);
+        Ok(CheckpointOutput { level, threads, overwrite, reporting: self.reporting })
+    }
+
     /// Writes a dump of `source` to `outputs`, or estimates its size where there are none; prints the report.
     pub(crate) fn write(
         &self,

@@ -62,6 +62,15 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+/// The files that a checkpoint is based on: besides the file that is named, they have to be within reach.
+fn bases(files: &[PathBuf]) -> Vec<PathBuf> {
+    match files {
+        #[cfg(feature = "process")]
+        [file] => pagehaul_process::bases_of(file),
+        _ => Vec::new(),
+    }
+}
+
 impl Command {
     /// Whether others read what it serves, and get its errors.
     #[cfg(feature = "remote")]

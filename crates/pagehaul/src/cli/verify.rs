@@ -29,7 +29,7 @@ const SHOWN: usize = 10;
 ///
 /// `capture --checksums` writes checksums of a dump to FILE.sums, next to it; copy both. Without them, a changed byte is
 /// not detected in a page stored uncompressed, or compressed by a codec without checksums. Cores in zstd frames and
-/// checkpoints contain checksums.
+/// checkpoints contain checksums; of an incremental checkpoint, the files that it is based on are verified as far as it needs them.
 ///
 /// The result is "intact" only if all of it has checksums, and "readable" otherwise; in JSON, `verdict` says so, and `intact` is
 /// null where it cannot be known.
@@ -54,7 +54,8 @@ pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
     let dumps = &arguments.dumps.dumps;
     let sums: Vec<PathBuf> = dumps.iter().map(|dump| Checksums::path_of(dump)).collect();
     arguments.dumps.identity.hold(dumps)?;
-    sandbox::enter(Sandbox::reading(dumps.iter().chain(&sums)))?;
+    let bases = super::bases(dumps);
+    sandbox::enter(Sandbox::reading(dumps.iter().chain(&sums).chain(&bases)))?;
     let threads = arguments.threads.count();
     #[cfg(feature = "process")]
     if let [file] = dumps.as_slice()

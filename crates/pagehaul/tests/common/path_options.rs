@@ -38,6 +38,7 @@ pub const OTHERS: &[(&str, &str)] = &[
     ("bench codec", "sample"),
     ("bench read", "source"),
     ("capture", "source"),
+    ("checkpoint", "base"),
     ("checkpoint", "criu"),
     ("dmesg", "dumps"),
     ("core-handler", "config"),

@@ -1,22 +1,31 @@
 //! Compressing images, and writing them to the container.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crossbeam_channel::Receiver;
 use pagehaul_codec::FrameCompressor;
 use pagehaul_pool::{Lane, Ticket, Work};
 use pagehaul_run::{Phase, Progress};
 
-use super::container::{self, Block, HEADER};
+use super::base::{Base, Part, compare};
+use super::chain::Reader;
+use super::container::{self, Block, HEADER, Run};
 use super::images::Piece;
 use crate::arena::Arena;
 use crate::error::ProcessError;
 
-/// Blocks by their image and their number in it.
-pub(crate) type Blocks = BTreeMap<(usize, usize), Block>;
+/// Pieces by their image and their number in it.
+pub(crate) type Packed = BTreeMap<(usize, usize), PackedPiece>;
+
+/// A piece in the container.
+pub(crate) struct PackedPiece {
+    /// None if all of it is in the base.
+    pub(crate) block: Option<Block>,
+    pub(crate) runs: Vec<Run>,
+}
 
 /// The work of the compressing threads.
 pub(crate) struct Compressing<'a> {
@@ -25,6 +34,19 @@ pub(crate) struct Compressing<'a> {
     pub(crate) progress: &'a Progress,
     /// The number of the next piece, and where it comes from.
     pub(crate) pieces: Mutex<(u64, Receiver<Piece>)>,
+    pub(crate) base: Option<&'a Base>,
+    /// By image: what may be in the base. Known once CRIU is done; what is compressed before is written whole.
+    pub(crate) common: OnceLock<HashMap<usize, Vec<Part>>>,
+}
+
+/// What a compressing thread has.
+#[derive(Default)]
+pub(crate) struct Packer<'a> {
+    compressor: Option<FrameCompressor>,
+    reader: Option<Reader<'a>>,
+    /// Room for bytes of the base, and those that it does not have.
+    old: Vec<u8>,
+    own: Vec<u8>,
 }
 
 /// A piece, before and after it is compressed.
@@ -34,14 +56,15 @@ pub(crate) struct Compressed {
     piece: Option<Piece>,
     place: (usize, usize),
     bytes: usize,
+    runs: Vec<Run>,
     frame: Vec<u8>,
     /// Room for a piece that is put together.
     room: Vec<u8>,
 }
 
-impl Work for Compressing<'_> {
+impl<'a> Work for Compressing<'a> {
     type Buffer = Compressed;
-    type Worker = Option<FrameCompressor>;
+    type Worker = Packer<'a>;
     type Error = ProcessError;
 
     fn next(&self, compressed: &mut Compressed) -> Option<Ticket> {
@@ -54,18 +77,33 @@ impl Work for Compressing<'_> {
         ticket
     }
 
-    fn run(
-        &self,
-        compressor: &mut Option<FrameCompressor>,
-        compressed: &mut Compressed,
-    ) -> Result<(), ProcessError> {
+    fn run(&self, packer: &mut Packer<'a>, compressed: &mut Compressed) -> Result<(), ProcessError> {
         let Some(piece) = compressed.piece.take() else { return Ok(()) };
+        let Packer { compressor, reader, old, own } = packer;
+        let content = piece.content(&mut compressed.room);
+        compressed.place = piece.place();
+        let content = match (self.base, self.common.get().and_then(|common| common.get(&piece.place().0))) {
+            (Some(base), Some(parts)) => {
+                let reader = match reader {
+                    Some(reader) => reader,
+                    None => reader.insert(base.reader()?),
+                };
+                compressed.runs = compare(reader, parts, piece.start(), content, old, own)?;
+                own.as_slice()
+            }
+            _ => {
+                compressed.runs = vec![Run { bytes: content.len() as u64, from: None }];
+                content
+            }
+        };
+        compressed.bytes = content.len();
+        if content.is_empty() {
+            return Ok(());
+        }
         let compressor = match compressor {
             Some(compressor) => compressor,
             None => compressor.insert(FrameCompressor::new(self.level)?),
         };
-        let content = piece.content(&mut compressed.room);
-        (compressed.place, compressed.bytes) = (piece.place(), content.len());
         Ok(compressor.compress(content, &mut compressed.frame)?)
     }
 
@@ -84,26 +122,32 @@ impl Drop for Closing<'_> {
 }
 
 impl Compressing<'_> {
-    /// Writes the compressed pieces. Returns the blocks, and where they end.
+    /// Writes the compressed pieces. Returns what became of them, and where the blocks end.
     pub(crate) fn write(
         &self,
         mut lane: Lane<Self>,
         file: &File,
         failed: impl FnOnce(std::io::Error) -> ProcessError,
-    ) -> Result<(Blocks, u64), ProcessError> {
+    ) -> Result<(Packed, u64), ProcessError> {
         let _closing = Closing(self.arena);
-        let mut blocks = Blocks::new();
+        let mut packed = Packed::new();
         let mut offset = HEADER;
         while let Some(compressed) = lane.recv() {
-            let Compressed { place, bytes, frame, .. } = compressed?;
-            if let Err(error) = file.write_all_at(frame, offset) {
-                return Err(failed(error));
+            let Compressed { place, bytes, runs, frame, .. } = compressed?;
+            let runs = std::mem::take(runs);
+            let content = runs.iter().map(|run| run.bytes).sum();
+            let mut block = None;
+            if *bytes > 0 {
+                if let Err(error) = file.write_all_at(frame, offset) {
+                    return Err(failed(error));
+                }
+                let (stored, checksum) = (frame.len() as u32, container::checksum(frame));
+                block = Some(Block { offset, stored, bytes: *bytes as u32, checksum });
+                offset += u64::from(stored);
             }
-            let (stored, checksum) = (frame.len() as u32, container::checksum(frame));
-            blocks.insert(*place, Block { offset, stored, bytes: *bytes as u32, checksum });
-            offset += u64::from(stored);
-            self.progress.advance(Phase::Pack, *bytes as u64);
+            packed.insert(*place, PackedPiece { block, runs });
+            self.progress.advance(Phase::Pack, content);
         }
-        Ok((blocks, offset))
+        Ok((packed, offset))
     }
 }

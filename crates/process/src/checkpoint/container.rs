@@ -5,16 +5,21 @@
 //! blocks   zstd frames of at most 1 MiB of one image each
 //! index    about: u32 length, JSON; u32 count of images; per image: u32 length of name, name, u32 count of blocks,
 //!          per block: u64 offset, u32 stored bytes, u32 bytes, u64 XXH3 of the stored bytes
+//!          with a base only: u32 length of its path, path, u32 length of its ID, ID; per image: u32 count of runs, per run:
+//!          u64 bytes, u32 its image in the base plus 1, or 0 for bytes of the blocks, u64 offset in that image
 //! footer   u64 offset of the index, u64 its length, u64 XXH3 of it, MAGIC           40 bytes
 //! ```
+//! An image without runs is what its blocks hold. One with runs is put together: its blocks hold what the base does not have. The
+//! base is another container, whose path is relative to the directory of this one. Its ID is in the JSON.
+//!
 //! All numbers are little-endian. Every byte is covered: blocks and index by checksums, header and footer by what they
 //! have to say.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use pagehaul_codec::FrameDecompressor;
 use pagehaul_physmem::file::open_regular;
 use twox_hash::XxHash3_64;
 
@@ -32,6 +37,8 @@ pub(crate) const BLOCK: usize = 1 << 20;
 const MAX_STORED: u32 = (BLOCK + BLOCK / 8) as u32;
 /// Maximum size of an index: one of 1 GiB stands for 40 TiB of images.
 const MAX_INDEX: u64 = 1 << 30;
+/// Maximum size of an image that is put together: all memory that a process can have.
+const MAX_IMAGE: u64 = 1 << 57;
 
 /// A part of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,11 +49,43 @@ pub(crate) struct Block {
     pub(crate) checksum: u64,
 }
 
+/// Contiguous bytes of an image, in order: those of its blocks, or of an image of the base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) bytes: u64,
+    /// The number of the base's image, and the offset in it.
+    pub(crate) from: Option<(u32, u64)>,
+}
+
 /// One of CRIU's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Image {
     pub(crate) name: String,
     pub(crate) blocks: Vec<Block>,
+    /// Empty: all of it is in the blocks.
+    pub(crate) runs: Vec<Run>,
+}
+
+impl Image {
+    /// Its size.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self.runs.as_slice() {
+            [] => self.own_bytes(),
+            runs => runs.iter().map(|run| run.bytes).sum(),
+        }
+    }
+
+    /// What its blocks hold.
+    pub(crate) fn own_bytes(&self) -> u64 {
+        self.blocks.iter().map(|block| u64::from(block.bytes)).sum()
+    }
+}
+
+/// The container that has what this one lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Base {
+    pub(crate) path: String,
+    pub(crate) id: String,
 }
 
 /// What is in a container.
@@ -55,6 +94,14 @@ pub(crate) struct Index {
     /// JSON: what it is a checkpoint of.
     pub(crate) about: String,
     pub(crate) images: Vec<Image>,
+    pub(crate) base: Option<Base>,
+}
+
+impl Index {
+    /// What it is a checkpoint of.
+    pub(crate) fn about(&self) -> serde_json::Value {
+        serde_json::from_str(&self.about).unwrap_or_default()
+    }
 }
 
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
@@ -83,12 +130,36 @@ pub(crate) fn tail(index: &Index, offset: u64) -> Vec<u8> {
             out.extend(block.checksum.to_le_bytes());
         }
     }
+    if let Some(base) = &index.base {
+        text(&mut out, &base.path);
+        text(&mut out, &base.id);
+        for image in &index.images {
+            out.extend((image.runs.len() as u32).to_le_bytes());
+            for run in &image.runs {
+                let (image, offset) = run.from.map_or((0, 0), |(image, offset)| (image + 1, offset));
+                out.extend(run.bytes.to_le_bytes());
+                out.extend(image.to_le_bytes());
+                out.extend(offset.to_le_bytes());
+            }
+        }
+    }
     let (length, sum) = (out.len() as u64, checksum(&out));
     for word in [offset, length, sum] {
         out.extend(word.to_le_bytes());
     }
     out.extend(MAGIC);
     out
+}
+
+/// Writes index and footer behind the blocks, which end at `offset`, and clears the mark in the header once all is on the disk. Returns
+/// the container's size.
+pub(crate) fn finish(file: &File, index: &Index, offset: u64) -> io::Result<u64> {
+    let tail = tail(index, offset);
+    file.write_all_at(&tail, offset)?;
+    file.sync_data()?;
+    file.write_all_at(&header(false), 0)?;
+    file.sync_data()?;
+    Ok(offset + tail.len() as u64)
 }
 
 fn text(out: &mut Vec<u8>, text: &str) {
@@ -177,21 +248,6 @@ impl Container {
         }
         Ok(bytes)
     }
-
-    /// All of a small image, as CRIU wrote it.
-    pub(crate) fn content(&self, image: &Image) -> Result<Vec<u8>, ProcessError> {
-        let mut decompressor = FrameDecompressor::new()?;
-        let (mut all, mut content) = (Vec::new(), Vec::new());
-        for block in &image.blocks {
-            let stored = self.block(image, block)?;
-            decompressor.decompress(&stored, &mut content, block.bytes as usize).map_err(|error| {
-                let what = format!("byte {:#x} (of {}): {error}", block.offset, image.name);
-                ProcessError::Damaged { path: self.path.clone(), what }
-            })?;
-            all.append(&mut content);
-        }
-        Ok(all)
-    }
 }
 
 /// Reads an index, whose blocks lie between the header and `end`. Returns `None` if it is invalid.
@@ -216,9 +272,32 @@ fn parse(bytes: &[u8], end: u64) -> Option<Index> {
             }
             blocks.push(block);
         }
-        images.push(Image { name, blocks });
+        images.push(Image { name, blocks, runs: Vec::new() });
     }
-    rest.is_empty().then_some(Index { about, images })
+    if rest.is_empty() {
+        return Some(Index { about, images, base: None });
+    }
+    let base = Base { path: take_text(&mut rest)?, id: take_text(&mut rest)? };
+    for image in &mut images {
+        image.runs = take_runs(&mut rest, image.own_bytes())?;
+    }
+    rest.is_empty().then_some(Index { about, images, base: Some(base) })
+}
+
+/// Reads the runs of an image whose blocks hold so many bytes.
+fn take_runs(rest: &mut &[u8], held: u64) -> Option<Vec<Run>> {
+    let count = take_u32(rest)? as usize;
+    let mut runs = Vec::with_capacity(count.min(rest.len() / 20));
+    let (mut all, mut own) = (0u64, 0);
+    for _ in 0..count {
+        let bytes = u64::from_le_bytes(take(rest)?);
+        let (image, offset) = (take_u32(rest)?, u64::from_le_bytes(take(rest)?));
+        let from = image.checked_sub(1).map(|image| (image, offset));
+        all = all.checked_add(bytes).filter(|all| bytes > 0 && *all <= MAX_IMAGE)?;
+        own += if from.is_none() { bytes } else { 0 };
+        runs.push(Run { bytes, from });
+    }
+    (runs.is_empty() || own == held).then_some(runs)
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -243,7 +322,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn container() -> (Vec<u8>, Index) {
+    fn container(base: Option<Base>) -> (Vec<u8>, Index) {
         let (a, b) = (vec![7; 1000], vec![9; 50]);
         let mut out = header(false);
         let mut block = |bytes: &[u8]| {
@@ -251,11 +330,16 @@ mod tests {
             out.extend(bytes);
             Block { offset, stored: bytes.len() as u32, bytes: 5000, checksum: checksum(bytes) }
         };
+        let runs = match base {
+            Some(_) => [(5000, None), (4096, Some((3, 8192))), (5000, None)].to_vec(),
+            None => Vec::new(),
+        };
+        let runs = runs.into_iter().map(|(bytes, from)| Run { bytes, from }).collect();
         let images = vec![
-            Image { name: "pages-1.img".into(), blocks: vec![block(&a), block(&b)] },
-            Image { name: "empty.img".into(), blocks: vec![] },
+            Image { name: "pages-1.img".into(), blocks: vec![block(&a), block(&b)], runs },
+            Image { name: "empty.img".into(), blocks: vec![], runs: vec![] },
         ];
-        let index = Index { about: "{}".into(), images };
+        let index = Index { about: "{}".into(), images, base };
         let offset = out.len() as u64;
         out.extend(tail(&index, offset));
         (out, index)
@@ -269,7 +353,12 @@ mod tests {
 
     #[test]
     fn any_flipped_bit_is_noticed_and_placed() {
-        let (good, index) = container();
+        let base = Base { path: "earlier".into(), id: "1-2".into() };
+        [None, Some(base)].into_iter().for_each(flipped_bits_are_noticed);
+    }
+
+    fn flipped_bits_are_noticed(base: Option<Base>) {
+        let (good, index) = container(base);
         let opened = open(&good).unwrap();
         assert_eq!(opened.index, index);
         let whole = |bytes: &[u8]| {
@@ -296,9 +385,33 @@ mod tests {
 
     #[test]
     fn what_is_not_finished_says_so() {
-        let (mut bytes, _) = container();
+        let (mut bytes, _) = container(None);
         bytes[..24].copy_from_slice(&header(true));
         assert!(open(&bytes).unwrap_err().to_string().contains("incomplete"));
+    }
+
+    #[test]
+    fn runs_that_do_not_fit_the_blocks_are_refused() {
+        let base = Base { path: String::new(), id: String::new() };
+        let parsed = |runs: &[(u64, Option<(u32, u64)>)]| {
+            let runs = runs.iter().map(|&(bytes, from)| Run { bytes, from }).collect();
+            let block = Block { offset: HEADER, stored: 9, bytes: 100, checksum: 0 };
+            let images = vec![Image { name: "x".into(), blocks: vec![block], runs }];
+            let index = Index { about: String::new(), images, base: Some(base.clone()) };
+            let bytes = tail(&index, 0);
+            parse(&bytes[..bytes.len() - FOOTER as usize], 1 << 20).is_some()
+        };
+        let far = Some((7, u64::MAX));
+        assert!(parsed(&[(60, None), (MAX_IMAGE - 100, far), (40, None)]) && parsed(&[]));
+        for runs in [
+            &[(60, None)][..],
+            &[(101, None)],
+            &[(100, None), (0, far)],
+            &[(100, None), (MAX_IMAGE, far)],
+            &[(100, None), (u64::MAX, far)],
+        ] {
+            assert!(!parsed(runs), "{runs:?}");
+        }
     }
 
     proptest! {

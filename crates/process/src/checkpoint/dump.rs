@@ -1,12 +1,13 @@
 //! Saving a process tree: CRIU's images come through pipes, stay in memory, and are compressed and written from there.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Builder};
 use std::time::Instant;
 
@@ -16,15 +17,17 @@ use pagehaul_pool::Workers;
 use pagehaul_run::{Phase, Progress};
 use rustix::io::Errno;
 
-use super::compress::{Compressed, Compressing};
-use super::container::{self, BLOCK, Image, Index, container_path};
+use super::base::{self, Base};
+use super::compress::{Compressed, Compressing, Packed};
+use super::container::{self, BLOCK, Image, Index, Run as ImageRun, container_path};
 use super::criu::{self, Criu};
 use super::ending;
 use super::hold::{Hold, Script};
-use super::images::{drain, receive};
-use super::kept::Kept;
-use super::options::{CheckpointOptions, CheckpointReport};
+use super::images::{blocks, drain, receive};
+use super::kept::{Completed, Kept};
+use super::options::{BaseReport, CheckpointOptions, CheckpointReport};
 use super::own_options::{self, Action};
+use super::page_list;
 use super::precopy::{PreCopy, Watch, seccomp};
 use super::requirements::{self, Provided};
 use super::tree::{self, Process};
@@ -56,16 +59,18 @@ pub fn checkpoint(
         ));
     }
     let path = container_path(path);
+    let threads = options.threads;
+    let base = options.base.as_deref().map(|base| Base::open(base, pid, threads, progress)).transpose()?;
     let create = CreateOptions {
         naming: Naming::WhenComplete,
         overwrite: options.overwrite,
         special: Special::No,
         private: true,
-        sources: &[],
+        sources: &base.as_ref().map_or_else(Vec::new, Base::files),
     };
     let mut output = NewFile::create(&path, create)?;
     let file = Arc::clone(output.file());
-    let run = Run { pid, options, progress, criu, path: &path, file: &file };
+    let run = Run { pid, options, progress, criu, path: &path, file: &file, base: base.as_ref() };
     run.take(&mut output, begun)
 }
 
@@ -76,6 +81,7 @@ struct Run<'a> {
     criu: Criu,
     path: &'a Path,
     file: &'a File,
+    base: Option<&'a Base>,
 }
 
 /// All images of a dump.
@@ -150,8 +156,8 @@ impl Run<'_> {
                 return Err(guard.with_what_became_of_criu(error));
             }
         };
-        let image_bytes =
-            images.iter().flat_map(|image| &image.blocks).map(|block| u64::from(block.bytes)).sum();
+        let image_bytes = images.iter().map(Image::bytes).sum();
+        let own_bytes = images.iter().map(Image::own_bytes).sum::<u64>();
         let count = images.len();
         self.progress.enter(Phase::Finish);
         // Frozen, so that no process is missing from the list.
@@ -174,6 +180,11 @@ impl Run<'_> {
             output: self.path.display().to_string(),
             criu: self.criu.version.clone(),
             images: count,
+            base: self.options.base.as_ref().map(|path| BaseReport {
+                path: path.display().to_string(),
+                way: "compared",
+                unchanged_bytes: image_bytes - own_bytes,
+            }),
             image_bytes,
             output_bytes,
             frozen_seconds: criu::frozen_time(work.path()).unwrap_or(0) as f64 / 1e6,
@@ -214,15 +225,16 @@ impl Run<'_> {
         let (send, pieces) = unbounded();
         let threads = self.options.threads.max(1);
         let (level, pieces, progress) = (self.options.level, Mutex::new((0, pieces)), self.progress);
-        let compressing = Compressing { level, arena, progress, pieces };
+        let (base, common) = (self.base, OnceLock::new());
+        let compressing = Compressing { level, arena, progress, pieces, base, common };
         let buffers = (0..3 * threads + 2).map(|_| Compressed::default());
         let mut workers = Workers::new(&compressing, "pack", buffers);
         let lane = workers.lane();
         let names: Mutex<Vec<String>> = Mutex::default();
         let lists = watch.map_or_else(Vec::new, |watch| watch.copy().lists());
-        let (kept, mut is_listed) = (&Kept::default(), false);
+        let (kept, mut is_listed, kept_lists) = (&Kept::default(), false, &Kept::default());
         let mut received = Ok(None);
-        let (blocks, criu_ok, seconds) = thread::scope(|scope| {
+        let (packed, criu_ok, seconds) = thread::scope(|scope| {
             // Without these CRIU's socket is closed, and it gives up.
             let write = || compressing.write(lane, self.file, |source| self.output_error(source));
             let writer = Builder::new().name("write".into()).spawn_scoped(scope, write).map_err(no_thread)?;
@@ -242,6 +254,11 @@ impl Run<'_> {
                             .spawn_scoped(readers, move || kept.read(image, pipe, progress))
                             .map(drop);
                     }
+                    if base.is_some() && page_list::is_list(name) {
+                        return builder
+                            .spawn_scoped(readers, move || kept_lists.read(image, pipe, progress))
+                            .map(drop);
+                    }
                     let drain = move || drain(image, pages, pipe, arena, &send, progress);
                     builder.spawn_scoped(readers, drain).map(drop)
                 });
@@ -255,37 +272,55 @@ impl Run<'_> {
             };
             let seconds = began.elapsed().as_secs_f64();
             progress.enter(Phase::Pack);
-            let merged = match watch {
-                Some(watch) if criu_ok => kept.merge(&mut watch.copy(), &names, &send),
-                _ => Ok(()),
+            let completed = match watch {
+                Some(watch) if criu_ok => kept.complete(&mut watch.copy(), &lock(&names)),
+                _ => Ok(Vec::new()),
             };
+            let completed = completed.map(|completed| {
+                let others = kept_lists.take();
+                let of_others = others.iter().map(|(image, list)| (*image, list.as_slice()));
+                let lists = completed.iter().map(|list| (list.image, list.list.as_slice())).chain(of_others);
+                compressing.common.get_or_init(|| self.common(&lock(&names), lists));
+                let lists = others.iter().flat_map(|(image, list)| blocks(*image, list));
+                // It fails if the writer has, which says why.
+                let mut pieces = lists.chain(completed.into_iter().flat_map(Completed::pieces));
+                let _ = pieces.try_for_each(|piece| send.send(piece));
+            });
             drop(send);
             arena.drain();
             if let Some(watch) = watch.filter(|_| !is_to_hold) {
                 watch.copy().release();
             }
-            let blocks = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            merged?;
-            Ok::<_, ProcessError>((blocks, criu_ok, seconds))
+            let packed = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            completed?;
+            Ok::<_, ProcessError>((packed, criu_ok, seconds))
         })?;
         if self.progress.is_cancelled() {
             return Err(ProcessError::Cancelled(self.pid));
         }
-        let (blocks, end) = blocks?;
+        let (packed, end) = packed?;
         guard.hold =
             received.map_err(|source| ProcessError::Resource { action: "take CRIU's images", source })?;
         if !criu_ok || is_to_hold && guard.hold.is_none() {
             return Err(failed(guard));
         }
         let names = names.into_inner().unwrap_or_default();
-        let images = names.into_iter().enumerate().map(|(image, name)| {
-            let blocks = blocks.range((image, 0)..(image + 1, 0)).map(|(_, block)| *block).collect();
-            Image { name, blocks }
-        });
+        let images = names.into_iter().enumerate().map(|(number, name)| image(number, name, &packed));
         Ok(Images { images: images.collect(), end, seconds })
     }
 
-    /// Writes index and footer, and clears the mark in the header once they are on the disk. Returns the container's size.
+    /// Which parts of the images of pages may be in the base, by the numbers of the images.
+    fn common<'l>(
+        &self,
+        names: &[String],
+        lists: impl Iterator<Item = (usize, &'l [u8])>,
+    ) -> HashMap<usize, Vec<base::Part>> {
+        let aligned = lists.filter_map(|(image, list)| self.base?.align(names.get(image)?, list));
+        let number = |name: &String| names.iter().position(|other| other == name);
+        aligned.filter_map(|(name, parts)| Some((number(&name)?, parts))).collect()
+    }
+
+    /// Completes the container. Returns its size.
     fn finish(&self, images: Vec<Image>, end: u64, processes: usize) -> io::Result<u64> {
         let name = procfs::read_text(self.pid, "comm").unwrap_or_default().trim_end().to_owned();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -294,21 +329,40 @@ impl Run<'_> {
             "processes": processes,
             "name": name,
             "criu": self.criu.version,
+            "id": id()?,
             "pagehaul": env!("CARGO_PKG_VERSION"),
             // Seconds since 1970.
             "time": now.map_or(0, |now| now.as_secs()),
         });
-        let tail = container::tail(&Index { about: about.to_string(), images }, end);
-        self.file.write_all_at(&tail, end)?;
-        self.file.sync_data()?;
-        self.file.write_all_at(&container::header(false), 0)?;
-        self.file.sync_data()?;
-        Ok(end + tail.len() as u64)
+        let needs_base = images.iter().any(|image| !image.runs.is_empty());
+        let base = self.base.filter(|_| needs_base).map(|base| base.reference(self.path)).transpose();
+        let index = Index { about: about.to_string(), images, base: base.map_err(io::Error::other)? };
+        container::finish(self.file, &index, end)
     }
 
     fn output_error(&self, source: io::Error) -> ProcessError {
         ProcessError::Output { path: self.path.to_owned(), action: "write to", source }
     }
+}
+
+fn lock(names: &Mutex<Vec<String>>) -> MutexGuard<'_, Vec<String>> {
+    names.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An image, of whose pieces `packed` has what became of them.
+fn image(number: usize, name: String, packed: &Packed) -> Image {
+    let pieces = || packed.range((number, 0)..(number + 1, 0)).map(|(_, piece)| piece);
+    let mut runs: Vec<ImageRun> = Vec::new();
+    pieces().flat_map(|piece| &piece.runs).for_each(|run| base::push(&mut runs, *run));
+    if runs.iter().all(|run| run.from.is_none()) {
+        runs.clear();
+    }
+    Image { name, blocks: pieces().filter_map(|piece| piece.block).collect(), runs }
+}
+
+/// A number that no other checkpoint has.
+fn id() -> io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned())
 }
 
 /// Makes sure that CRIU ends and the processes go on, whatever happens. With its sockets and pipes closed, CRIU gives up and

@@ -43,6 +43,11 @@ impl Piece {
         (self.image, self.number)
     }
 
+    /// Where it begins in the image.
+    pub(crate) fn start(&self) -> u64 {
+        (self.number * BLOCK) as u64
+    }
+
     /// Its bytes. `room` is for those that are elsewhere.
     pub(crate) fn content<'a>(&'a self, room: &'a mut Vec<u8>) -> &'a [u8] {
         let bytes: &[u8] = match &self.data {

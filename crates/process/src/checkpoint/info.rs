@@ -1,11 +1,12 @@
 //! Describing and verifying checkpoints.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pagehaul_pool::map_numbers;
 use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 
+use super::chain::{Chain, LONGEST, base_path};
 use super::container::{self, Block, Container, Image, container_path};
 use crate::error::ProcessError;
 use crate::verify::Verified;
@@ -19,12 +20,35 @@ pub struct CheckpointInfo {
     pub images: Vec<(String, u64, u64)>,
     pub image_bytes: u64,
     pub file_bytes: u64,
+    /// All files that a restart needs: this one, its base, and so on. Those that cannot be read, and those behind them, are not
+    /// among them.
+    pub chain: Vec<Generation>,
+    /// Why it cannot be restarted: a base is missing, or not the right one.
+    pub broken: Option<String>,
 }
 
-impl Container {
-    /// Bytes of all images.
-    pub(crate) fn image_bytes(&self) -> u64 {
-        self.index.images.iter().flat_map(|image| &image.blocks).map(|block| u64::from(block.bytes)).sum()
+/// A file of a chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Generation {
+    pub path: PathBuf,
+    pub id: Option<String>,
+    /// Seconds since 1970.
+    pub time: u64,
+    pub file_bytes: u64,
+    /// The file that it is based on.
+    pub base: Option<PathBuf>,
+}
+
+impl Generation {
+    fn new(container: &Container) -> Self {
+        let about = container.index.about();
+        Self {
+            path: container.path.clone(),
+            id: container.id(),
+            time: about["time"].as_u64().unwrap_or(0),
+            file_bytes: container.size,
+            base: container.index.base.as_ref().map(|base| base_path(container, base)),
+        }
     }
 }
 
@@ -35,20 +59,44 @@ pub fn describe_checkpoint(path: &Path) -> Result<Option<CheckpointInfo>, Proces
         return Ok(None);
     }
     let container = Container::open(&path)?;
-    let sum = |image: &Image, part: fn(&Block) -> u32| {
-        image.blocks.iter().map(|block| u64::from(part(block))).sum()
-    };
+    let stored = |image: &Image| image.blocks.iter().map(|block| u64::from(block.stored)).sum();
     let images = container.index.images.iter();
-    Ok(Some(CheckpointInfo {
-        about: serde_json::from_str(&container.index.about).unwrap_or_default(),
-        images: images
-            .map(|image| {
-                (image.name.clone(), sum(image, |block| block.bytes), sum(image, |block| block.stored))
-            })
-            .collect(),
-        image_bytes: container.image_bytes(),
+    let mut info = CheckpointInfo {
+        about: container.index.about(),
+        images: images.map(|image| (image.name.clone(), image.bytes(), stored(image))).collect(),
+        image_bytes: container.index.images.iter().map(Image::bytes).sum(),
         file_bytes: container.size,
-    }))
+        chain: vec![Generation::new(&container)],
+        broken: None,
+    };
+    match Chain::of(container) {
+        Ok(chain) => info.chain = chain.files().map(Generation::new).collect(),
+        Err(error) => info.broken = Some(error.to_string()),
+    }
+    Ok(Some(info))
+}
+
+/// Whether a file (or the directory) is, or was, a checkpoint.
+pub fn is_checkpoint(path: &Path) -> bool {
+    container::is_container(&container_path(path))
+}
+
+/// The files that a checkpoint needs besides itself, as far as they are there.
+pub fn bases_of(path: &Path) -> Vec<PathBuf> {
+    let mut bases = Vec::new();
+    let mut next = Some(container_path(path)).filter(|path| container::is_container(path));
+    while let Some(path) = next.take().filter(|_| bases.len() < LONGEST) {
+        let Ok(container) = Container::open(&path) else { break };
+        // Not a pipe, whose opening would block.
+        next = container
+            .index
+            .base
+            .as_ref()
+            .map(|base| base_path(&container, base))
+            .filter(|path| path.is_file());
+        bases.extend(next.clone());
+    }
+    bases
 }
 
 /// Verifies every byte of a checkpoint. Returns `None` if the file (or the directory) is something else.
@@ -61,45 +109,57 @@ pub fn verify_checkpoint(
     if !container::is_container(&path) {
         return Ok(None);
     }
-    let container = match Container::open(&path) {
-        Ok(container) => container,
+    let chain = match Chain::open(&path) {
+        Ok(chain) => chain,
         Err(ProcessError::Damaged { what, .. }) => {
             return Ok(Some(Verified::new("checkpoint", true, vec![what])));
         }
         Err(error) => return Err(error),
     };
-    progress.expect(container.image_bytes());
+    let blocks = chain.needed_blocks();
+    let bytes = blocks.iter().map(|&(file, image, block)| u64::from(block_of(file, image, block).bytes));
+    let bytes = bytes.sum();
+    progress.expect(bytes);
     progress.enter(Phase::Pack);
-    let damage = check_blocks(&container, threads, progress);
+    let damage = check_blocks(&blocks, threads, progress);
     if progress.is_cancelled() {
         return Err(ProcessError::Refused("stopped before everything was verified".into()));
     }
     let faults = damage.into_iter().map(|error| match error {
-        ProcessError::Damaged { what, .. } => what,
+        // Of a base, the file is named as well.
+        ProcessError::Damaged { path: file, what } if file == path => what,
         error => error.to_string(),
     });
     Ok(Some(Verified {
-        frames: container.index.images.iter().map(|image| image.blocks.len() as u64).sum(),
-        bytes: container.image_bytes(),
+        frames: blocks.len() as u64,
+        bytes,
         ..Verified::new("checkpoint", true, faults.collect())
     }))
 }
 
-/// Verifies the checksum of every block on several threads. Returns the errors in the order of the offsets.
-pub(crate) fn check_blocks(container: &Container, threads: usize, progress: &Progress) -> Vec<ProcessError> {
-    let images = container.index.images.iter();
-    let mut all: Vec<(&Image, &Block)> =
-        images.flat_map(|image| image.blocks.iter().map(move |block| (image, block))).collect();
-    all.sort_unstable_by_key(|(_, block)| block.offset);
+/// Verifies the checksums of blocks, of each its file, image and number, on several threads. Returns the errors, file by file, in the
+/// order of the offsets.
+pub(crate) fn check_blocks(
+    blocks: &[(&Container, usize, usize)],
+    threads: usize,
+    progress: &Progress,
+) -> Vec<ProcessError> {
+    let mut all = blocks.to_vec();
+    all.sort_by_key(|&(file, image, block)| (&file.path, block_of(file, image, block).offset));
     map_numbers(
         "verify",
         threads,
         all.len() as u64,
         || (),
         |(), number| {
-            let (image, block) = all.get(number as usize).filter(|_| !progress.is_cancelled())?;
-            progress.advance(Phase::Pack, block.bytes.into());
-            container.block(image, block).err()
+            let &(file, image, block) = all.get(number as usize).filter(|_| !progress.is_cancelled())?;
+            let found = block_of(file, image, block);
+            progress.advance(Phase::Pack, found.bytes.into());
+            file.block(&file.index.images[image], found).err()
         },
     )
+}
+
+fn block_of(file: &Container, image: usize, block: usize) -> &Block {
+    &file.index.images[image].blocks[block]
 }

@@ -5,13 +5,13 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::sync::{Mutex, PoisonError};
 
-use crossbeam_channel::Sender;
 use pagehaul_run::Progress;
 use rustix::event::PollFlags;
 
 use super::ending::ready;
 use super::images::{Piece, blocks, merged_blocks};
 use super::precopy::PreCopy;
+use super::precopy::merge::Merged;
 use crate::error::ProcessError;
 
 /// Images by their numbers. What CRIU itself saves of these processes is little: pages of private file mappings.
@@ -34,29 +34,44 @@ impl Kept {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(image, bytes);
     }
 
-    /// Completes the images, and sends them on. `names` are those of all images.
-    pub(crate) fn merge(
+    /// Takes all images, with their numbers.
+    pub(crate) fn take(&self) -> BTreeMap<usize, Vec<u8>> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Completes lists and the images of their pages. `names` are those of all images.
+    pub(crate) fn complete(
         &self,
         copy: &mut PreCopy,
-        names: &Mutex<Vec<String>>,
-        send: &Sender<Piece>,
-    ) -> Result<(), ProcessError> {
-        let mut images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let names = names.lock().unwrap_or_else(PoisonError::into_inner);
+        names: &[String],
+    ) -> Result<Vec<Completed>, ProcessError> {
+        let (mut images, mut all) = (self.take(), Vec::new());
         while let Some((image, list)) = images.pop_first() {
-            let merged = images.remove(&(image + 1)).and_then(|pages| {
-                let (list, merged) = copy.merge(names.get(image)?, &list, pages)?;
-                Some(blocks(image, &list).chain(merged_blocks(image + 1, merged)).collect::<Vec<_>>())
-            });
-            let pieces = merged.ok_or_else(|| {
-                let name = names.get(image).map_or("an image", String::as_str);
+            let name = names.get(image).map_or("an image", String::as_str);
+            let merged = images.remove(&(image + 1)).and_then(|pages| copy.merge(name, &list, pages));
+            let (list, pages) = merged.ok_or_else(|| {
                 ProcessError::Refused(format!(
                     "CRIU's {name} is not as expected, and cannot be completed with the memory that was copied before"
                 ))
             })?;
-            // It fails if the writer has, which says why.
-            let _ = pieces.into_iter().try_for_each(|piece| send.send(piece));
+            all.push(Completed { image, list, pages });
         }
-        Ok(())
+        Ok(all)
+    }
+}
+
+/// A list with the number of its image, and its pages, whose number is the next.
+pub(crate) struct Completed {
+    pub(crate) image: usize,
+    pub(crate) list: Vec<u8>,
+    pages: Merged,
+}
+
+impl Completed {
+    /// Its blocks.
+    pub(crate) fn pieces(self) -> impl Iterator<Item = Piece> {
+        let Self { image, list, pages } = self;
+        let list: Vec<Piece> = blocks(image, &list).collect();
+        list.into_iter().chain(merged_blocks(image + 1, pages))
     }
 }

@@ -1,5 +1,7 @@
 //! Checkpoints: CRIU saves and restores the kernel's state of processes, pagehaul stores its images.
 
+mod base;
+mod chain;
 mod compress;
 pub(crate) mod container;
 mod criu;
@@ -11,6 +13,7 @@ mod info;
 mod kept;
 mod options;
 mod own_options;
+mod page_list;
 pub(crate) mod pids;
 mod precopy;
 mod programs;
@@ -20,11 +23,13 @@ mod restore;
 pub(crate) mod timers;
 mod tree;
 mod version;
+mod whole;
 pub(crate) mod wire;
 mod work_directory;
 
 pub use dump::checkpoint;
 pub use hold::action_script;
-pub use info::{CheckpointInfo, describe_checkpoint, verify_checkpoint};
-pub use options::{CheckpointOptions, CheckpointReport, PreCopyReport};
+pub use info::{CheckpointInfo, Generation, bases_of, describe_checkpoint, is_checkpoint, verify_checkpoint};
+pub use options::{BaseReport, CheckpointOptions, CheckpointReport, PreCopyReport};
 pub use restore::{RestartOptions, RestartReport, restart};
+pub use whole::{WholeOptions, WholeReport, make_whole};

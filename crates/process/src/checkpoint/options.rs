@@ -15,6 +15,8 @@ pub struct CheckpointOptions {
     pub threads: usize,
     /// Bytes of memory the images may take before they are compressed. None: half of what is available.
     pub max_memory: Option<u64>,
+    /// An earlier checkpoint of the same processes: only what has changed since is written.
+    pub base: Option<PathBuf>,
     /// Replace an existing file.
     pub overwrite: bool,
     /// CRIU, where it isn't to be searched on PATH.
@@ -35,6 +37,8 @@ pub struct CheckpointReport {
     pub criu: String,
     /// Images CRIU wrote.
     pub images: usize,
+    /// What was left out because the base has it.
+    pub base: Option<BaseReport>,
     /// Bytes of them.
     pub image_bytes: u64,
     /// Bytes of the container.
@@ -55,6 +59,16 @@ pub struct CheckpointReport {
     pub left_running: bool,
     /// What CRIU lacks on this system, and what was done about it.
     pub notes: Vec<String>,
+}
+
+/// Report of an incremental checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BaseReport {
+    pub path: String,
+    /// How unchanged pages were found: `compared`, by their contents.
+    pub way: &'static str,
+    /// Bytes of the images that are in the base, or in one of its bases.
+    pub unchanged_bytes: u64,
 }
 
 /// Report of the memory that was copied while the processes ran.

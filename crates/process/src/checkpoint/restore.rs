@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Builder};
 use std::time::Instant;
 
-use pagehaul_codec::FrameDecompressor;
 use pagehaul_pool::{Ticket, Work, ordered};
 use pagehaul_run::{Phase, Progress};
 use rustix::event::PollFlags;
 use serde::Serialize;
 
-use super::container::{Container, Image, container_path};
+use super::chain::{Chain, Reader};
+use super::container::{BLOCK, container_path};
 use super::criu::Criu;
 use super::ending::{self, Made, PipeWriter, ready};
 use super::info::check_blocks;
@@ -63,22 +63,22 @@ pub fn restart(
     let begun = Instant::now();
     own_options::check(Action::Restore, &options.arguments)?;
     crate::procfs::check_system()?;
-    let container = Container::open(&container_path(path))?;
+    let chain = Chain::open(&container_path(path))?;
     let criu = Criu::find(options.criu.as_deref(), progress)?;
     criu.check_arguments(&options.arguments, progress)?;
-    let image_bytes = container.image_bytes();
+    let image_bytes = chain.image_bytes();
     // Looked at once for the checksums, and again for CRIU.
     progress.expect(2 * image_bytes);
     progress.enter(Phase::Pack);
-    if let Some(error) = check_blocks(&container, options.threads, progress).into_iter().next() {
+    if let Some(error) = check_blocks(&chain.needed_blocks(), options.threads, progress).into_iter().next() {
         return Err(error);
     }
     if progress.is_cancelled() {
         return Err(ProcessError::Refused("stopped before anything was restarted".into()));
     }
     let verify_seconds = begun.elapsed().as_secs_f64();
-    pids::wait_until_free(&pids_of(&container)?, progress)?;
-    let timers = rearmed(&container)?;
+    pids::wait_until_free(&pids_of(&chain)?, progress)?;
+    let timers = rearmed(&chain)?;
     let work = WorkDirectory::new()?;
     let resource = |action| move |source| ProcessError::Resource { action, source };
     let listener = work.listen("streamer-serve.sock")?;
@@ -97,7 +97,7 @@ pub fn restart(
             let (made, builder) = (&made, Builder::new().name("watch".into()));
             // Without a thread, a CRIU that is killed from outside is noticed when its processes are.
             let watch = builder.spawn_scoped(scope, move || ending::watch_restoring(criu, made, &watched));
-            let served = serve(socket, &container, timers.as_ref(), options.threads, progress);
+            let served = serve(socket, &chain, timers.as_ref(), options.threads, progress);
             is_served.store(true, Ordering::Release);
             if let Ok(watch) = watch {
                 watch.thread().unpark();
@@ -145,12 +145,11 @@ fn started(pid_file: &Path) -> Result<Pid, ProcessError> {
 }
 
 /// The PIDs that a checkpoint's processes and threads had.
-fn pids_of(container: &Container) -> Result<Vec<Pid>, ProcessError> {
-    let image = container.index.images.iter().find(|image| image.name == pids::IMAGE);
-    let content = image.map(|image| container.content(image)).transpose()?;
+fn pids_of(chain: &Chain) -> Result<Vec<Pid>, ProcessError> {
+    let content = chain.find(pids::IMAGE).map(|image| chain.content(image)).transpose()?;
     content.and_then(|bytes| pids::parse(&bytes)).ok_or_else(|| {
         let what = format!("its {} is missing or invalid: it is not a checkpoint of CRIU 4", pids::IMAGE);
-        ProcessError::Damaged { path: container.path.clone(), what }
+        ProcessError::Damaged { path: chain.newest().path.clone(), what }
     })
 }
 
@@ -161,9 +160,8 @@ struct Rearmed {
 }
 
 /// None if there is no such timer, or the image is not as CRIU 4 writes it.
-fn rearmed(container: &Container) -> Result<Option<Rearmed>, ProcessError> {
-    let image = container.index.images.iter().find(|image| image.name == timers::IMAGE);
-    let content = image.map(|image| container.content(image)).transpose()?;
+fn rearmed(chain: &Chain) -> Result<Option<Rearmed>, ProcessError> {
+    let content = chain.find(timers::IMAGE).map(|image| chain.content(image)).transpose()?;
     let changed = content.and_then(|content| timers::rearm(&content));
     Ok(changed.filter(|(_, count)| *count > 0).map(|(files, count)| Rearmed { files, count }))
 }
@@ -171,7 +169,7 @@ fn rearmed(container: &Container) -> Result<Option<Rearmed>, ProcessError> {
 /// Answers CRIU until it has all it wants, or the run is cancelled: CRIU then gives up.
 fn serve(
     mut socket: UnixStream,
-    container: &Container,
+    chain: &Chain,
     timers: Option<&Rearmed>,
     threads: usize,
     progress: &Progress,
@@ -179,7 +177,7 @@ fn serve(
     thread::scope(|scope| {
         while ready(&socket, PollFlags::IN, progress) {
             let Some(name) = wire::read_name(&mut socket)? else { break };
-            let image = container.index.images.iter().find(|image| image.name == name);
+            let image = chain.find(&name);
             socket.write_all(&wire::exists(image.is_some()))?;
             let Some(image) = image else { continue };
             let pipe = wire::receive_pipe(&socket)?;
@@ -190,7 +188,7 @@ fn serve(
             let give = move || match changed {
                 // If CRIU has closed its end, it says why.
                 Some(changed) => drop(pipe.write_all(&changed.files)),
-                None => give(container, image, pipe, threads, progress),
+                None => give(chain, image, pipe, threads, progress),
             };
             // Without a thread the pipe is closed, and CRIU gives up.
             Builder::new().name("image".into()).spawn_scoped(scope, give)?;
@@ -199,57 +197,61 @@ fn serve(
     })
 }
 
-/// The blocks of an image, decompressed.
-struct Decompressing<'a> {
-    container: &'a Container,
-    image: &'a Image,
+/// The blocks of an image, put together.
+struct Reading<'a> {
+    chain: &'a Chain,
+    image: usize,
+    /// The image's size.
+    bytes: u64,
     next: AtomicUsize,
 }
 
 #[derive(Default)]
-struct Decompressed {
-    number: usize,
-    content: Vec<u8>,
+struct Content {
+    start: u64,
+    bytes: Vec<u8>,
 }
 
-impl Work for Decompressing<'_> {
-    type Buffer = Decompressed;
-    type Worker = Option<FrameDecompressor>;
+impl<'a> Work for Reading<'a> {
+    type Buffer = Content;
+    type Worker = Option<Reader<'a>>;
     type Error = ProcessError;
 
-    fn next(&self, block: &mut Decompressed) -> Option<Ticket> {
-        block.number = self.next.fetch_add(1, Ordering::Relaxed);
-        (block.number < self.image.blocks.len()).then_some(Ticket::number(block.number as u64))
+    fn next(&self, content: &mut Content) -> Option<Ticket> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed) as u64;
+        content.start = number * BLOCK as u64;
+        (content.start < self.bytes).then_some(Ticket::number(number))
     }
 
     fn run(
         &self,
-        decompressor: &mut Option<FrameDecompressor>,
-        Decompressed { number, content }: &mut Decompressed,
+        reader: &mut Option<Reader<'a>>,
+        Content { start, bytes }: &mut Content,
     ) -> Result<(), ProcessError> {
-        let decompressor = match decompressor {
-            Some(decompressor) => decompressor,
-            None => decompressor.insert(FrameDecompressor::new()?),
+        let reader = match reader {
+            Some(reader) => reader,
+            None => reader.insert(Reader::new(self.chain)?),
         };
-        let block = &self.image.blocks[*number];
-        let frame = self.container.block(self.image, block)?;
-        Ok(decompressor.decompress(&frame, content, block.bytes as usize)?)
+        bytes.resize((self.bytes - *start).min(BLOCK as u64) as usize, 0);
+        reader.read(self.image, *start, bytes)
     }
 }
 
 /// Writes an image to its pipe.
-fn give(container: &Container, image: &Image, mut pipe: PipeWriter<'_>, threads: usize, progress: &Progress) {
-    let work = Decompressing { container, image, next: AtomicUsize::new(0) };
+fn give(chain: &Chain, image: usize, mut pipe: PipeWriter<'_>, threads: usize, progress: &Progress) {
+    let bytes = chain.images.get(image).map_or(0, |image| image.bytes);
+    let work = Reading { chain, image, bytes, next: AtomicUsize::new(0) };
     // Most images are one block, for which this thread is enough.
-    let threads = if image.blocks.len() > 1 { threads.clamp(1, image.blocks.len()) } else { 0 };
-    let buffers = (0..2 * threads + 1).map(|_| Decompressed::default());
-    ordered(&work, "decompress", threads, buffers, |blocks| {
+    let blocks = bytes.div_ceil(BLOCK as u64) as usize;
+    let threads = if blocks > 1 { threads.clamp(1, blocks) } else { 0 };
+    let buffers = (0..2 * threads + 1).map(|_| Content::default());
+    ordered(&work, "decompress", threads, buffers, |contents| {
         // All were intact a moment ago: if one is not now, or CRIU has closed its end, the pipe ends here.
-        while let Some(Ok(block)) = blocks.recv() {
-            if pipe.write_all(&block.content).is_err() {
+        while let Some(Ok(content)) = contents.recv() {
+            if pipe.write_all(&content.bytes).is_err() {
                 return;
             }
-            progress.advance(Phase::Pack, block.content.len() as u64);
+            progress.advance(Phase::Pack, content.bytes.len() as u64);
         }
     });
 }

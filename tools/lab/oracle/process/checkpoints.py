@@ -77,7 +77,7 @@ def checkpoints(v):
     old.chmod(0o755)
     assert "3.17.1, which is too old" in run(*tool[:-1], old, pid, file, ok=1).stderr
     assert "not there" in run(*tool[:-1], "/nonexistent/criu", pid, file, ok=1).stderr
-    os.kill(pid, signal.SIGKILL)
+    incremental(v, tool, pid, check_running)
     tree = subprocess.Popen(["sh", "-c", "sleep 600 & sleep 600 & wait"], stdin=subprocess.DEVNULL,
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     children = until(lambda: len(kids := children_of(tree.pid)) == 2 and kids, "two children")
@@ -89,6 +89,37 @@ def checkpoints(v):
         os.kill(each, signal.SIGKILL)
     passed("checkpoint and restart: a process tree keeps its PIDs")
     timer(v, tool, file)
+
+
+def incremental(v, tool, pid, check_running):
+    """Checkpoints of a process, each based on the one before. Ends the process."""
+    files = [v.directory / f"{number}.ckpt" for number in range(4)]
+    for number, file in enumerate(files):
+        base = ("--base", files[number - 1]) if number else ()
+        leave = ("--leave-running",) if number < 3 else ()
+        run(*tool, *leave, *base, pid, file)
+        if leave:
+            check_running(f"after checkpoint {number} of a chain")
+    assert all(file.stat().st_size < files[0].stat().st_size / 5 for file in files[1:]), [file.stat() for file in files]
+    until(lambda: not os.path.exists(f"/proc/{pid}"), "the last checkpoint ends it")
+    hidden = v.directory / "hidden"
+    files[0].rename(hidden)
+    said = run(v.args.pagehaul, "restart", "--criu", v.args.criu, files[3], ok=1).stderr
+    assert f"its base {files[0]} is missing" in said, said
+    hidden.rename(files[0])
+    # The last one, one in the middle, and one that was made whole and needs no other.
+    for number in (3, 1, 2):
+        if number == 2:
+            run(v.args.pagehaul, "convert", "-q", "--force", files[2], files[2])
+            files[0].unlink()
+            files[1].unlink()
+        run(v.args.pagehaul, "verify", files[number])
+        run(v.args.pagehaul, "restart", "-q", "--criu", v.args.criu, files[number])
+        check_running(f"after a restart from checkpoint {number} of a chain")
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not os.path.exists(f"/proc/{pid}"), "it is gone")
+    run(v.args.pagehaul, "verify", files[3])
+    passed("checkpoints based on others: the program's checksums match after restarts from the last, the middle and a merged one")
 
 
 def timer(v, tool, file):

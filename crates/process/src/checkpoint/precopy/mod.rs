@@ -18,6 +18,7 @@ use std::time::Duration;
 use pagehaul_run::{Phase, Progress};
 
 use super::options::PreCopyReport;
+use super::page_list;
 use super::tree::Process;
 use crate::procfs::{self, Status};
 use merge::Merged;
@@ -148,12 +149,12 @@ impl PreCopy {
 
     /// The names of the images with the lists of the processes' pages.
     pub(super) fn lists(&self) -> Vec<String> {
-        self.processes.iter().map(|process| merge::list_name(process.image)).collect()
+        self.processes.iter().map(|process| page_list::name(process.image)).collect()
     }
 
     /// Completes CRIU's images of a process, whose pages are listed in the image `name`. None if the list is not as expected.
     pub(super) fn merge(&mut self, name: &str, list: &[u8], pages: Vec<u8>) -> Option<(Vec<u8>, Merged)> {
-        let process = self.processes.iter_mut().find(|process| merge::list_name(process.image) == name)?;
+        let process = self.processes.iter_mut().find(|process| page_list::name(process.image) == name)?;
         let store = std::mem::replace(&mut process.store, PageStore::new(Arc::clone(&self.room)));
         merge::merge(list, pages, process.present.clone(), store)
     }

@@ -1,0 +1,261 @@
+//! Checkpoints that are based on others, with a stand-in for CRIU: every generation restarts exactly, and one whose base is lost,
+//! changed or another is refused before anything is touched.
+#![cfg(feature = "process")]
+
+mod common {
+    pub mod subject;
+}
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use common::subject::{Subject, tool};
+use serde_json::Value;
+use tempfile::{TempDir, tempdir};
+
+fn stand_in() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().join("../examples/criu_stand_in")
+}
+
+fn with_criu(command: &str) -> Command {
+    let mut command = tool(&[command, "--criu"]);
+    command.arg(stand_in());
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8([output.stdout.as_slice(), &output.stderr].concat()).unwrap()
+}
+
+/// Checkpoints of one process, named by numbers, and its memory at each.
+struct Generations {
+    directory: TempDir,
+    subject: Option<Subject>,
+    tree: String,
+}
+
+impl Generations {
+    fn new(arguments: &[&str]) -> Self {
+        let subject = Subject::start(arguments);
+        Self { directory: tempdir().unwrap(), tree: subject.pid(), subject: Some(subject) }
+    }
+
+    fn path(&self, number: usize) -> PathBuf {
+        self.directory.path().join(format!("{number}.ckpt"))
+    }
+
+    fn memory(&self, number: usize) -> PathBuf {
+        self.directory.path().join(format!("{number}.memory"))
+    }
+
+    /// Takes the next one, based on another.
+    fn command(&self, number: usize, base: Option<&Path>, options: &[&str]) -> Command {
+        let mut command = with_criu("checkpoint");
+        command.args(["--leave-running", "--json", &self.tree]).arg(self.path(number)).args(options);
+        command.env("PAGES", "0");
+        command.env("TREE", &self.tree).env("MEMORY", self.memory(number));
+        if let Some(base) = base {
+            command.arg("--base").arg(base);
+        }
+        command
+    }
+
+    fn take(&self, number: usize, base: Option<&Path>, options: &[&str]) -> Value {
+        let output = self.command(number, base, options).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// As many as wanted, each based on the one before.
+    fn take_all(&self, count: usize, options: &[&str]) -> Vec<Value> {
+        (0..count)
+            .map(|number| {
+                let base = number.checked_sub(1).map(|number| self.path(number));
+                self.take(number, base.as_deref(), options)
+            })
+            .collect()
+    }
+
+    fn end(&mut self) {
+        self.subject = None;
+    }
+
+    fn restart(&self, number: usize) -> (Output, bool) {
+        let marker = self.directory.path().join("marker");
+        let _ = fs::remove_file(&marker);
+        let mut command = with_criu("restart");
+        command.arg(self.path(number)).env("TREE", &self.tree).env("RESTARTED", &marker).env("PAGES", "0");
+        let output = command.env("MEMORY", self.memory(number)).output().unwrap();
+        (output, marker.exists())
+    }
+
+    /// Restarts one and compares its memory with what the stand-in saw.
+    fn restarts_exactly(&self, number: usize) {
+        let (output, _) = self.restart(number);
+        assert!(output.status.success(), "{}", said(&output));
+        let differences = fs::read_to_string(self.memory(number).with_extension("differences")).unwrap();
+        assert_eq!(differences, "", "of generation {number}");
+    }
+
+    fn files(&self) -> usize {
+        fs::read_dir(self.directory.path()).unwrap().count()
+    }
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn every_generation_restarts_exactly() {
+    let mut generations = Generations::new(&["24", "2", "churn"]);
+    let reports = generations.take_all(6, &[]);
+    assert!(reports[0]["base"].is_null());
+    for report in &reports[1..] {
+        assert_eq!(report["base"]["way"], "compared", "{report}");
+        // What it was filled with does not change.
+        assert!(number(&report["base"]["unchanged_bytes"]) > 20 << 20, "{report}");
+        assert!(number(&report["output_bytes"]) < number(&reports[0]["output_bytes"]) / 2, "{report}");
+    }
+    generations.end();
+    (0..6).for_each(|number| generations.restarts_exactly(number));
+    // Made whole in place, it needs none of the older ones, and the newer ones need none of them either.
+    let (path, last) = (generations.path(3), generations.path(5));
+    let output = tool(&["convert", "--force", "--json"]).args([&path, &path]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["checkpoints"], 4);
+    (0..3).for_each(|number| fs::remove_file(generations.path(number)).unwrap());
+    (3..6).for_each(|number| generations.restarts_exactly(number));
+    let output = tool(&["verify"]).arg(&last).output().unwrap();
+    assert!(output.status.success() && said(&output).ends_with("\nintact\n"), "{}", said(&output));
+    let output = tool(&["info"]).arg(&last).output().unwrap();
+    assert!(output.status.success() && said(&output).contains("complete      yes"), "{}", said(&output));
+    for part in ["based on      ", "4.ckpt of ", "3.ckpt of ", "needs         3 files, "] {
+        assert!(said(&output).contains(part), "no {part:?} in {}", said(&output));
+    }
+    let output = tool(&["info", "--json"]).arg(&last).output().unwrap();
+    let info: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let chain: Vec<&str> =
+        info["chain"].as_array().unwrap().iter().map(|file| file["path"].as_str().unwrap()).collect();
+    let expected = [5, 4, 3].map(|number| generations.path(number));
+    assert_eq!(chain, expected.each_ref().map(|path| path.to_str().unwrap()));
+}
+
+/// All memory comes from CRIU, and some is compressed before it is known what may be in the base.
+#[test]
+fn generations_of_memory_that_criu_saves_restart_exactly() {
+    let mut generations = Generations::new(&["24", "2", "churn"]);
+    for (count, report) in generations.take_all(3, &["--max-memory", "8M"]).iter().enumerate() {
+        assert!(!report["no_pre_copy"].is_null() && report["base"].is_null() == (count == 0), "{report}");
+    }
+    let report = generations.take(3, Some(&generations.path(2)), &["--threads", "1"]);
+    assert!(number(&report["base"]["unchanged_bytes"]) > 20 << 20, "{report}");
+    generations.end();
+    (0..4).for_each(|number| generations.restarts_exactly(number));
+}
+
+/// A small process, whose memory pagehaul leaves to CRIU.
+#[test]
+fn a_small_process_has_generations_too() {
+    let mut generations = Generations::new(&["1", "1"]);
+    let reports = generations.take_all(2, &[]);
+    assert!(number(&reports[1]["base"]["unchanged_bytes"]) >= 1 << 20, "{}", reports[1]);
+    generations.end();
+    (0..2).for_each(|number| generations.restarts_exactly(number));
+}
+
+#[test]
+fn bases_that_are_lost_changed_or_others_are_refused_before_anything_is_touched() {
+    let mut generations = Generations::new(&["1", "1"]);
+    generations.take_all(3, &[]);
+    let mut other = Generations::new(&["1", "1"]);
+    other.take_all(2, &[]);
+    let base = generations.path(0);
+    let good = fs::read(&base).unwrap();
+    let flipped = |at: usize| {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1;
+        Some(bytes)
+    };
+    let names = base.display().to_string();
+    let cases = [
+        (None, format!("its base {names} is missing")),
+        (
+            Some(fs::read(other.path(0)).unwrap()),
+            format!("{names} is not the checkpoint that it is based on"),
+        ),
+        (Some(good[..good.len() - 9].to_vec()), format!("its base cannot be read: {names}: byte ")),
+        (Some(good[..good.len() / 2].to_vec()), format!("its base cannot be read: {names}: byte ")),
+        (Some(Vec::new()), format!("its base cannot be read: {names}: it is not a checkpoint")),
+        (flipped(good.len() / 2), format!("{names}: bytes 0x")),
+        (flipped(good.len() - 100), format!("its base cannot be read: {names}: bytes ")),
+    ];
+    let files = generations.files();
+    for (content, part) in &cases {
+        match content {
+            Some(content) => fs::write(&base, content).unwrap(),
+            None => fs::remove_file(&base).unwrap(),
+        }
+        let newest = generations.path(2);
+        let whole = generations.directory.path().join("whole");
+        let refused = |output: &Output, status: i32| {
+            assert_eq!(output.status.code(), Some(status), "{}", said(output));
+            assert!(said(output).contains(part.as_str()), "no {part:?} in {}", said(output));
+        };
+        refused(&generations.command(3, Some(&newest), &[]).output().unwrap(), 1);
+        generations.subject.as_mut().unwrap().goes_on();
+        let (output, was_touched) = generations.restart(2);
+        refused(&output, 1);
+        assert!(!was_touched);
+        refused(&tool(&["verify"]).arg(&newest).output().unwrap(), 3);
+        refused(&tool(&["convert"]).args([&newest, &whole]).output().unwrap(), 1);
+        if !part.starts_with(&names) {
+            refused(&tool(&["info"]).arg(&newest).output().unwrap(), 3);
+        }
+        assert_eq!(generations.files(), files - usize::from(content.is_none()), "a file is left");
+    }
+    fs::write(&base, &good).unwrap();
+    // Of another process; no checkpoint; itself.
+    let refused = |command: &mut Command, part: &str| {
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert!(said(&output).contains(part), "no {part:?} in {}", said(&output));
+    };
+    let part = format!(
+        "it is a checkpoint of process {} (subject), and no base for one of process {}; leave out --base",
+        other.tree, generations.tree
+    );
+    refused(&mut generations.command(3, Some(&other.path(1)), &[]), &part);
+    refused(&mut generations.command(3, Some(&generations.memory(0)), &[]), "it is not a checkpoint");
+    refused(&mut generations.command(3, Some(&generations.path(9)), &[]), "cannot open");
+    let path = generations.path(2);
+    refused(&mut generations.command(2, Some(&path), &["--force"]), "is the source itself");
+    refused(&mut generations.command(1, Some(&path), &["--force"]), "is the source itself");
+    refused(tool(&["convert", "--force"]).args([&path, &generations.path(1)]), "is the source itself");
+    assert_eq!(generations.files(), files);
+    generations.subject.as_mut().unwrap().goes_on();
+    generations.end();
+    other.end();
+    (0..3).for_each(|number| generations.restarts_exactly(number));
+}
+
+#[test]
+fn options_of_dumps_are_refused_for_checkpoints() {
+    let generations = Generations::new(&["1", "1"]);
+    generations.take_all(1, &[]);
+    let whole = generations.directory.path().join("whole");
+    for options in [&["-d", "31"][..], &["-f", "elf"], &["--checksums"], &["-c", "lzo"], &["-c", "auto"]] {
+        let output = tool(&["convert"]).args(options).args([&generations.path(0), &whole]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", said(&output));
+        assert!(said(&output).contains("checkpoint"), "{options:?}: {}", said(&output));
+    }
+    assert!(!whole.exists());
+    let output = tool(&["convert", "-c", "zstd:3"]).args([&generations.path(0), &whole]).output().unwrap();
+    assert!(
+        output.status.success() && said(&output).contains(", from 1 checkpoint in "),
+        "{}",
+        said(&output)
+    );
+}
