@@ -10,6 +10,7 @@ use pagehaul_kernel::DumpLevel;
 use pagehaul_upload::is_remote;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
+use crate::cli::erase::Erase;
 use crate::cli::options::{Identity, ImageLayout};
 use crate::sandbox::{self, Sandbox};
 use crate::usage;
@@ -28,6 +29,7 @@ use crate::usage;
   pagehaul convert -f elf dump vmcore             for gdb
   pagehaul convert -d 31 -c zstd:3 vmcore small   filter and recompress
   pagehaul convert --encrypt-to age1… dump dump.age
+  pagehaul convert --erase keys,names dump shared to give away
   pagehaul convert --layout flat memory dump      of what QEMU's pmemsave wrote
   pagehaul convert damaged salvaged               keep what is readable of a damaged or truncated file")]
 pub(crate) struct ConvertArguments {
@@ -39,6 +41,8 @@ pub(crate) struct ConvertArguments {
     dump_level: Option<DumpLevel>,
     #[command(flatten)]
     pub(crate) dump: DumpOutput,
+    #[command(flatten)]
+    erase: Erase,
     #[command(flatten)]
     identity: Identity,
     #[command(flatten)]
@@ -54,7 +58,8 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
     arguments.dump.recipients()?;
     arguments.dump.spare_keys(std::slice::from_ref(output), arguments.identity.file())?;
     sandbox::enter(Sandbox::reading(sources).writing([output]))?;
-    let source = arguments.layout.open(sources)?;
+    let mut source = arguments.layout.open(sources)?;
+    arguments.erase.apply(&mut source, arguments.dump.is_quiet())?;
     let selection = PageSelection {
         level: arguments.dump_level.unwrap_or(DumpLevel::NONE),
         keep_all: arguments.dump_level.is_none(),

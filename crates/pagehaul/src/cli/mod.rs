@@ -14,6 +14,7 @@ mod core_encrypted;
 pub(crate) mod core_info;
 pub(crate) mod dmesg;
 mod dump_output;
+mod erase;
 pub(crate) mod facts;
 pub(crate) mod generate;
 pub(crate) mod info;
