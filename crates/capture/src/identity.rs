@@ -12,6 +12,10 @@ pub(crate) fn utsname(source: &Source, space: Option<&AddressSpace>) -> UtsName 
         return uts;
     }
     match source.dumps().first() {
+        // What is erased in memory may be in its header.
+        Some(dump) if source.is_changed() => {
+            UtsName { nodename: String::new(), domainname: String::new(), ..dump.info().uts.clone() }
+        }
         Some(dump) => dump.info().uts.clone(),
         None => {
             let machine = match space {

@@ -38,7 +38,7 @@ pub use model::workers::Worker;
 pub use report::difference::{Change, Difference, Sides, difference};
 pub use report::gaps::{Gap, Gaps, Part};
 pub use report::triage::{LastLine, TaskStack, TriageReport};
-pub use structures::block::{Request, Suspended, requests, suspended};
+pub use structures::block::{Request, Suspended, disks, requests, suspended};
 pub use structures::crash_notes::saved_registers;
 pub use structures::memory::{
     Counter, Counters, Memory, Process, Use, Zone, hugetlb_pages, is_kib, memory, nodes, zones_of,

@@ -1,7 +1,7 @@
-//! What a capture learns of the crash: `capture --triage`, `--facts` and `--exclude-per-cpu-lists`.
+//! What a capture learns of the crash: `capture --triage`, `--facts`, `--exclude-per-cpu-lists` and `--erase`.
 //!
 //! Another process makes each, before the capture allocates anything: if a damaged kernel makes it panic, run out of memory
-//! or never end, the capture continues without it. For `--triage` it also returns which pages the report is made of. They are
+//! or never end, the capture continues without it, or with `--erase` does not begin. For `--triage` it also returns which pages the report is made of. They are
 //! written first, so that an incomplete dump still explains the crash.
 
 use std::ffi::OsString;
@@ -12,6 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use pagehaul_erase::{Found, Subject};
 use pagehaul_run::{ChildOutput, output_unless};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -65,6 +66,12 @@ pub(crate) fn facts(source: &[OsString], budget: Duration) -> anyhow::Result<Str
 pub(crate) fn per_cpu_free(source: &[OsString], budget: Duration) -> anyhow::Result<PerCpuFree> {
     let free: PerCpuFree = make(&["triage", "--per-cpu-lists"], source, budget)?;
     Ok(PerCpuFree { pages: ascending(free.pages), ..free })
+}
+
+/// Finds what of `subjects` is in `source` within `budget`.
+pub(crate) fn erasure(subjects: &[Subject], source: &[OsString], budget: Duration) -> anyhow::Result<Found> {
+    let names: Vec<_> = subjects.iter().map(|subject| subject.name()).collect();
+    make(&["triage", &format!("--erasure={}", names.join(","))], source, budget)
 }
 
 fn make<T: DeserializeOwned>(command: &[&str], source: &[OsString], budget: Duration) -> anyhow::Result<T> {

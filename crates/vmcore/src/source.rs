@@ -7,7 +7,7 @@ use pagehaul_encryption::{Authentic, MaybeEncrypted, decrypted};
 use pagehaul_kdump::Flattened;
 use pagehaul_kdump::{KdumpFile, SplitError, SplitSet};
 use pagehaul_physmem::file::{PlainFile, ReadAt, is_url, shown};
-use pagehaul_physmem::{MapPolicy, MappedFile, OpenError, PhysMemory};
+use pagehaul_physmem::{MapPolicy, MappedFile, OpenError, PhysMemory, Wrap};
 
 use crate::elf::ElfVmcore;
 use crate::image::{LIME_MAGIC, Layout, MemoryImage};
@@ -118,6 +118,16 @@ impl Source {
     /// Replaces its notes, by what was found in its memory.
     pub fn supply_notes(&mut self, notes: Vec<u8>) {
         self.memory.supply_notes(notes);
+    }
+
+    /// Has all reads of [`memory`](Self::memory) go through `wrap`, which replaces an earlier one.
+    pub fn read_through(&mut self, wrap: Box<dyn Wrap>) {
+        self.memory.read_through(wrap);
+    }
+
+    /// Returns whether reads go through what changes them.
+    pub fn is_changed(&self) -> bool {
+        self.memory.is_changed()
     }
 
     /// Adds a sentence on how it was opened.

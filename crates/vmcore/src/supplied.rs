@@ -1,8 +1,8 @@
-//! The memory of a source, with the notes that its file lacks.
+//! The memory of a source, with the notes that its file lacks, read through what changes it.
 
 use pagehaul_elfcore::notes;
 use pagehaul_machine::{KernelMapping, PageSize, PhysAddr, Platform, VmcoreInfo, arch};
-use pagehaul_physmem::{PageState, PhysMemory, RangeMap, ReadError, View};
+use pagehaul_physmem::{PageState, PhysMemory, RangeMap, ReadError, View, Wrap};
 
 use crate::kind::SourceKind;
 
@@ -11,16 +11,27 @@ pub(crate) struct Supplied {
     kind: SourceKind,
     notes: Option<Vec<u8>>,
     platform: Platform,
+    /// What all reads go through.
+    wrap: Option<Box<dyn Wrap>>,
 }
 
 impl Supplied {
     pub(crate) fn new(kind: SourceKind) -> Self {
         let platform = memory_of(&kind).platform();
-        Self { kind, notes: None, platform }
+        Self { kind, notes: None, platform, wrap: None }
     }
 
     pub(crate) fn kind(&self) -> &SourceKind {
         &self.kind
+    }
+
+    /// Has all reads go through `wrap`.
+    pub(crate) fn read_through(&mut self, wrap: Box<dyn Wrap>) {
+        self.wrap = Some(wrap);
+    }
+
+    pub(crate) fn is_changed(&self) -> bool {
+        self.wrap.is_some()
     }
 
     /// Replaces the notes. VMCOREINFO among them says of what machine an image is.
@@ -63,7 +74,11 @@ impl PhysMemory for Supplied {
     }
 
     fn view(&self) -> Box<dyn View + '_> {
-        memory_of(&self.kind).view()
+        let view = memory_of(&self.kind).view();
+        match &self.wrap {
+            Some(wrap) => wrap.wrap(view),
+            None => view,
+        }
     }
 
     fn notes(&self) -> &[u8] {

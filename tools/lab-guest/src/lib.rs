@@ -6,6 +6,7 @@
 pub mod class;
 pub mod plan;
 pub mod results;
+pub mod secrets;
 pub mod stamp;
 pub mod workload;
 

@@ -8,6 +8,7 @@ mod child;
 mod crash;
 mod fill;
 mod kernel;
+mod keys;
 mod owned;
 mod pages;
 

@@ -2,13 +2,13 @@
 
 use crate::kernel::load_module;
 use crate::system::{check, disk, field, set};
-use crate::{Result, notify_host, owned};
+use crate::{Result, keys, notify_host, owned};
 use lab_guest::plan::{self, SCENARIO_MODULE, message};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -39,6 +39,7 @@ pub fn run(name: &str) -> Result<()> {
         "oom" => exhaust_memory(),
         "reclaim" => thrash()?,
         "suspended" => write_to_suspended_device()?,
+        "keys" => keys::crash()?,
         "owners" => owned::crash()?,
         "oom-tmpfs" => owned::exhaust_with_tmpfs()?,
         "oom-deleted" => owned::exhaust_with_deleted_files()?,
@@ -91,12 +92,7 @@ fn thrash() -> Result<()> {
 
 /// Writes from several threads to a device-mapper device that is suspended, until the hung task detector panics.
 fn write_to_suspended_device() -> Result<()> {
-    let control = PathBuf::from("/dev/mapper/control");
-    let control = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&control)
-        .map_err(|e| format!("{}: {e}", control.display()))?;
+    let control = device_mapper_control()?;
     const SECTORS: u64 = 1 << 15;
     let mut table = Vec::new();
     // struct dm_target_spec: start, length, status, next, type. No request reaches the target.
@@ -118,8 +114,14 @@ fn write_to_suspended_device() -> Result<()> {
     Ok(())
 }
 
+/// Opens what device mapper is called through.
+pub fn device_mapper_control() -> Result<File> {
+    let control = "/dev/mapper/control";
+    OpenOptions::new().read(true).write(true).open(control).map_err(|e| format!("{control}: {e}"))
+}
+
 /// Calls device mapper (include/uapi/linux/dm-ioctl.h): 3 creates a device, 9 loads its table, 6 suspends or resumes it.
-fn device_mapper(control: &File, command: u32, flags: u32, table: &[u8]) -> Result<()> {
+pub fn device_mapper(control: &File, command: u32, flags: u32, table: &[u8]) -> Result<()> {
     const HEADER: usize = 312;
     let targets = u32::from(!table.is_empty());
     let mut call = Vec::new();

@@ -16,6 +16,22 @@ use std::path::Path;
 const DRIVERS: [&str; 6] =
     ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "virtio_balloon", "qemu_fw_cfg"];
 
+/// What the scenario `keys` gives keys to, and the ciphers, which are not found by modprobe in the guest.
+const KEYS: [&str; 12] = [
+    "dm_crypt",
+    "tls",
+    "wireguard",
+    "ecb",
+    "xts",
+    "ctr",
+    "ghash_generic",
+    "gcm",
+    "cbc",
+    "essiv",
+    "aesni_intel",
+    "encrypted_keys",
+];
+
 /// Builds the initramfs of the kernel that crashes. It contains the capture kernel and its initramfs, which also has
 /// pagehaul, and the module of a scenario.
 pub fn build(
@@ -28,7 +44,9 @@ pub fn build(
 ) -> Result<Vec<u8>> {
     // For the scenario `suspended`.
     let device_mapper = plan.scenario.as_ref().map(|_| "dm_mod");
-    let wanted: Vec<&str> = DRIVERS.into_iter().chain(device_mapper).collect();
+    let keys = plan.scenario.as_ref().filter(|name| *name == "keys").map(|_| KEYS);
+    let wanted: Vec<&str> =
+        DRIVERS.into_iter().chain(device_mapper).chain(keys.into_iter().flatten()).collect();
     let modules = modules::load_order(kernel, tools, &wanted)?;
     let json = serde_json::to_vec(plan).context("writing the guest's plan")?;
     let mut capture = base(guest, &modules)?;

@@ -40,6 +40,7 @@ pub mod oracle;
 pub mod power;
 mod qmp;
 pub mod scenarios;
+pub mod secrets;
 mod server;
 pub mod smp;
 mod socket_directory;

@@ -82,8 +82,8 @@ impl<'a> Machine<'a> {
         self.known.modules_known
     }
 
-    /// Whether the list of modules could be read to its end.
-    pub(crate) fn modules_whole(&self) -> bool {
+    /// Returns whether the list of modules could be read to its end.
+    pub fn modules_whole(&self) -> bool {
         self.known.modules_whole
     }
 

@@ -118,8 +118,8 @@ fn describe(request: &Object<'_>, disk: &str, clock: Option<u64>) -> Result<Requ
     })
 }
 
-/// All disks: the devices of `block_class`.
-fn disks<'a>(machine: &'a Machine<'_>) -> Result<Vec<Object<'a>>, Fault> {
+/// Returns all disks (`struct gendisk`): the devices of `block_class`.
+pub fn disks<'a>(machine: &'a Machine<'_>) -> Result<Vec<Object<'a>>, Fault> {
     let class = machine.variable("block_class", "class")?;
     // class.p until 6.3; then the class is searched.
     let private = match class.get("p") {

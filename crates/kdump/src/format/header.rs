@@ -78,6 +78,8 @@ impl Header<'_> {
     pub(crate) fn sub_header(&self, layout: &Layout) -> KdumpSubHeader {
         let (text_offset, text_size) = pagehaul_elfcore::notes::vmcoreinfo(self.notes)
             .map_or((0, 0), |(offset, text)| (layout.notes_offset() + offset as u64, text.len() as u64));
+        let (erased_offset, erased_size) = erased(self.notes)
+            .map_or((0, 0), |(offset, text)| (layout.notes_offset() + offset as u64, text.len() as u64));
         // A dump in one file leaves the PFN range at zero, as makedumpfile does.
         let part = self.split.clone().unwrap_or(0..0);
         KdumpSubHeader {
@@ -90,12 +92,20 @@ impl Header<'_> {
             size_vmcoreinfo: text_size.into(),
             offset_note: if self.notes.is_empty() { 0 } else { layout.notes_offset() as i64 }.into(),
             size_note: (self.notes.len() as u64).into(),
+            offset_eraseinfo: (erased_offset as i64).into(),
+            size_eraseinfo: erased_size.into(),
             start_pfn_64: part.start.into(),
             end_pfn_64: part.end.into(),
             max_mapnr_64: layout.max_mapnr().into(),
             ..Default::default()
         }
     }
+}
+
+/// The record of what was erased, among the notes, as makedumpfile adds it to ELF dumps.
+fn erased(notes: &[u8]) -> Option<(usize, &[u8])> {
+    let note = pagehaul_elfcore::notes::iter(notes).find(|note| note.name == b"ERASEINFO")?;
+    Some((note.offset, note.desc))
 }
 
 /// Clamps a value for the 32-bit fields that version 6 keeps next to its 64-bit ones.

@@ -86,6 +86,14 @@ impl KernelLog {
         }
         records::read(&mut source)
     }
+
+    /// Returns the virtual addresses of all text of the log, also of text that no record has any more: all but what ties blocks
+    /// of text to their records. For the printk ring buffer only (5.10).
+    pub fn text_places(memory: &dyn PhysMemory) -> Result<Vec<Range<u64>>, KernelError> {
+        let space = AddressSpace::without_direct_map(machine::info(memory)?, memory)?;
+        let (info, tables) = (space.info(), space.translator());
+        ring::text_places(&mut Reader { info, tables, view: memory.view(), left: memory.held_bytes() })
+    }
 }
 
 /// Reads both formats.

@@ -1,6 +1,8 @@
 //! The printk ring buffer (`kernel/printk/printk_ringbuffer.h`): an array of descriptors, one of
 //! `struct printk_info`, and a ring of text blocks.
 
+use std::ops::Range;
+
 use super::{Caller, KernelLog, MAX_TEXT, Reader, Record, decoded, field, structure, text};
 use crate::error::{KernelError, TranslateError};
 use pagehaul_machine::InfoError;
@@ -15,6 +17,8 @@ const FINALIZED: u64 = 2;
 const MAX_COUNT_BITS: u32 = 26;
 /// 2 GiB.
 const MAX_SIZE_BITS: u32 = 31;
+/// Each block begins with the ID of its record.
+const ID_BYTES: u64 = 8;
 
 /// Addresses and sizes of the parts, read once.
 struct Ring {
@@ -70,6 +74,41 @@ pub(super) fn read(source: &mut Reader<'_>) -> Result<KernelLog, KernelError> {
         }
     }
     Ok(log)
+}
+
+/// Returns the virtual addresses of the ring of text blocks, without the ID that each block of a record begins with.
+pub(super) fn text_places(source: &mut Reader<'_>) -> Result<Vec<Range<u64>>, KernelError> {
+    let (ring, tail, head) = find(source)?;
+    let ids = 1u64 << STATE_SHIFT;
+    let span = ((head.wrapping_sub(tail) & (ids - 1)) + 1).min(ring.count);
+    let mut starts: Vec<u64> = Vec::new();
+    for step in 0..span {
+        let id = tail.wrapping_add(step) & (ids - 1);
+        let field = |source: &mut Reader<'_>, at: u64| {
+            source.u64(ring.descs.wrapping_add(id % ring.count * ring.desc_size).wrapping_add(at))
+        };
+        let (Ok(begin), Ok(next)) = (field(source, ring.begin), field(source, ring.next)) else { continue };
+        // Those without text have odd positions.
+        if begin & 1 == 0 || next & 1 == 0 {
+            starts.extend(ring.extent(begin, next).map(|(start, _)| start));
+        }
+    }
+    starts.sort_unstable();
+    starts.dedup();
+    let mut places = Vec::new();
+    let mut from = 0;
+    for start in starts {
+        if start > from {
+            places.push(from..start);
+        }
+        from = from.max(start + ID_BYTES);
+    }
+    places.push(from..1u64 << ring.size_bits);
+    places.retain(|place| place.start < place.end);
+    Ok(places
+        .into_iter()
+        .map(|place| ring.data.wrapping_add(place.start)..ring.data.wrapping_add(place.end))
+        .collect())
 }
 
 /// Why there is no record.
@@ -239,6 +278,18 @@ impl Ring {
         next: u64,
         wanted: u64,
     ) -> Result<Vec<u8>, Bad> {
+        let (start, end) = self.extent(begin, next).ok_or(Bad::Inconsistent)?;
+        let held = end - start - ID_BYTES;
+        if held > MAX_TEXT + 8 || source.u64(self.data.wrapping_add(start))? != id {
+            return Err(Bad::Inconsistent);
+        }
+        let mut bytes = vec![0; wanted.min(held) as usize];
+        source.bytes(self.data.wrapping_add(start + ID_BYTES), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Returns where in the ring a block is, which has room for its ID.
+    fn extent(&self, begin: u64, next: u64) -> Option<(u64, u64)> {
         let mask = (1u64 << self.size_bits) - 1;
         let (start, end) = (begin & mask, next & mask);
         // A block that does not fit before the end of the ring starts at its beginning. One that ends exactly there does not.
@@ -248,12 +299,6 @@ impl Ring {
             (false, 0) => (start, mask + 1),
             (false, _) => (start, end),
         };
-        let held = end.checked_sub(start + 8).filter(|_| end - start <= mask + 1).ok_or(Bad::Inconsistent)?;
-        if held > MAX_TEXT + 8 || source.u64(self.data.wrapping_add(start))? != id {
-            return Err(Bad::Inconsistent);
-        }
-        let mut bytes = vec![0; wanted.min(held) as usize];
-        source.bytes(self.data.wrapping_add(start + 8), &mut bytes)?;
-        Ok(bytes)
+        (end >= start + ID_BYTES).then_some((start, end))
     }
 }

@@ -10,6 +10,7 @@ use clap::Args;
 use pagehaul_capture::{KnownPages, Limits};
 use pagehaul_codec::FrameCompressor;
 use pagehaul_encryption::encrypt;
+use pagehaul_erase::Subject;
 use pagehaul_kernel::{DumpLevel, PageClass};
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 use pagehaul_physmem::{Access, MapPolicy};
@@ -20,8 +21,12 @@ use pagehaul_upload::is_remote;
 use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection, means};
+use crate::cli::erase::Erase;
 use crate::cli::options::ImageLayout;
 use crate::{clock, crash_report, files, printed, signals, usage};
+
+/// Time to find what is erased.
+const ERASE_TIME: Duration = Duration::from_secs(60);
 
 /// Time for the report that finds the pages to write first.
 const TRIAGE_TIME: Duration = Duration::from_secs(5);
@@ -44,6 +49,7 @@ const TRIAGE_TIME: Duration = Duration::from_secs(5);
   pagehaul capture --facts /proc/vmcore s3://crashes/host7/dump.flat
   pagehaul capture --triage --facts /proc/vmcore /var/crash/dump
   pagehaul capture --encrypt-to /etc/pagehaul/recipients /proc/vmcore /var/crash/dump.age
+  pagehaul capture --erase keys /proc/vmcore /var/crash/dump
   pagehaul capture --dry-run /proc/vmcore")]
 pub(crate) struct CaptureArguments {
     /// Memory to capture
@@ -59,6 +65,8 @@ pub(crate) struct CaptureArguments {
     dump_level: DumpLevel,
     #[command(flatten)]
     dump: DumpOutput,
+    #[command(flatten)]
+    erase: Erase,
     /// Finish within this time, with the most important pages: 90s, 10m, 1h30m. Pages are written by priority: kernel data,
     /// stacks and page tables; slab; kernel text; struct pages; other kernel memory; page cache; processes; free memory.
     /// Streams, ELF dumps, split sets and raw disks are written in order of PFN. Pages are written until 2 seconds or a fifth of
@@ -103,11 +111,12 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
     if arguments.exclude_per_cpu_lists && !arguments.dump_level.excludes(PageClass::Free) {
         return Err(usage::wrong("--exclude-per-cpu-lists needs a dump level that excludes free pages (16)"));
     }
+    arguments.refuse_reports_of_erased()?;
     // Before anything is read.
     arguments.dump.recipients()?;
     arguments.dump.spare_keys(&arguments.output, None)?;
     pagehaul_encryption::hold(None, std::slice::from_ref(&arguments.source))?;
-    let source =
+    let mut source =
         arguments.layout.open_quietly(std::slice::from_ref(&arguments.source), arguments.map_policy())?;
     let outputs = if arguments.dry_run { &[] } else { &*arguments.output };
     let limits = Limits { time: arguments.time_limit, size: arguments.size_limit };
@@ -124,6 +133,15 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     if !outputs.is_empty() {
         signals::cancel_on_signals(&signals::cancelled()).context("cannot set up signal handlers")?;
+    }
+    // Before anything is written.
+    arguments.erase.apply_from_other(
+        &mut source,
+        &arguments.dump_source(),
+        arguments.within_limit(ERASE_TIME),
+        arguments.dump.is_quiet(),
+    )?;
+    if !outputs.is_empty() {
         for prepare in [CaptureArguments::write_facts, CaptureArguments::explain, CaptureArguments::find_free]
         {
             prepare(arguments, &source, &mut selection);
@@ -251,6 +269,19 @@ impl CaptureArguments {
         }
         let text = recipients.map_or(Ok(text.to_owned()), |recipients| encrypt(text, &recipients))?;
         write_report(output, &suffix, &text, self.dump.may_overwrite(), &source.memory().files())
+    }
+
+    /// Refuses to write next to the dump what is erased in it.
+    fn refuse_reports_of_erased(&self) -> anyhow::Result<()> {
+        let has_names =
+            self.erase.subjects().iter().any(|subject| matches!(subject, Subject::Log | Subject::Names));
+        let report = if self.triage.is_some() { "--triage" } else { "--facts" };
+        if has_names && (self.triage.is_some() || self.facts.is_some()) {
+            return Err(usage::wrong(format!(
+                "{report} would write the log and names next to a dump in which --erase overwrites them; leave one out"
+            )));
+        }
+        Ok(())
     }
 
     /// The arguments of another run of this program on the source.

@@ -10,6 +10,7 @@ use pagehaul_kernel::DumpLevel;
 use pagehaul_upload::is_remote;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
+use crate::cli::erase::Erase;
 use crate::cli::options::{Identity, ImageLayout};
 use crate::sandbox::{self, Sandbox};
 use crate::usage;
@@ -30,6 +31,7 @@ use crate::usage;
   pagehaul convert -f elf dump vmcore             for gdb
   pagehaul convert -d 31 -c zstd:3 vmcore small   filter and recompress
   pagehaul convert --encrypt-to age1… dump dump.age
+  pagehaul convert --erase keys,names dump shared to give away
   pagehaul convert --layout flat memory dump      of what QEMU's pmemsave wrote
   pagehaul convert 12.ckpt whole.ckpt             a checkpoint with those that it is based on
   pagehaul convert damaged salvaged               keep what is readable of a damaged or truncated file")]
@@ -42,6 +44,8 @@ pub(crate) struct ConvertArguments {
     dump_level: Option<DumpLevel>,
     #[command(flatten)]
     pub(crate) dump: DumpOutput,
+    #[command(flatten)]
+    erase: Erase,
     #[command(flatten)]
     identity: Identity,
     #[command(flatten)]
@@ -62,14 +66,18 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
     if let [source] = sources
         && pagehaul_process::is_checkpoint(source)
     {
-        if arguments.dump_level.is_some() {
-            return Err(usage::wrong(
-                "--dump-level is for dumps, and the source is a checkpoint of processes",
-            ));
+        let of_dumps = [
+            (arguments.dump_level.is_some(), "--dump-level"),
+            (!arguments.erase.subjects().is_empty(), "--erase"),
+        ];
+        if let Some((_, option)) = of_dumps.into_iter().find(|(given, _)| *given) {
+            let why = format!("{option} is for dumps, and the source is a checkpoint of processes");
+            return Err(usage::wrong(&why));
         }
         return crate::cli::checkpoint::make_whole(source, output, &arguments.dump.of_checkpoint()?);
     }
-    let source = arguments.layout.open(sources)?;
+    let mut source = arguments.layout.open(sources)?;
+    arguments.erase.apply(&mut source, arguments.dump.is_quiet())?;
     let selection = PageSelection {
         level: arguments.dump_level.unwrap_or(DumpLevel::NONE),
         keep_all: arguments.dump_level.is_none(),

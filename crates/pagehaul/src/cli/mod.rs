@@ -16,6 +16,7 @@ pub(crate) mod core_handler;
 pub(crate) mod core_info;
 pub(crate) mod dmesg;
 mod dump_output;
+mod erase;
 pub(crate) mod facts;
 pub(crate) mod generate;
 pub(crate) mod info;

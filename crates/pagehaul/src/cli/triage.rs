@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use pagehaul_erase::{Found, Subject};
 use pagehaul_facts::Facts;
 use pagehaul_inspect::{
     Detail, Machine, StackTrace, Task, TaskStack, Timers, TriageReport, detail, difference, per_cpu_free,
@@ -99,6 +100,9 @@ pub(crate) struct TriageArguments {
     /// With --for-capture: print the free pages on per-CPU lists instead
     #[arg(long, hide = true, requires = "for_capture")]
     per_cpu_lists: bool,
+    /// With --for-capture: print where these are instead
+    #[arg(long, hide = true, requires = "for_capture", value_delimiter = ',')]
+    erasure: Vec<Subject>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -183,6 +187,9 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
         pagehaul_encryption::hold(None, &arguments.dumps)?;
         sandbox::enter(Sandbox::reading(&arguments.dumps))?;
         let dumps = &arguments.dumps;
+        if !arguments.erasure.is_empty() {
+            return print_outcome(erasure(dumps, &arguments.layout, &arguments.erasure));
+        }
         return match arguments.per_cpu_lists {
             true => print_outcome(free_on_lists(dumps, &arguments.layout)),
             false => print_outcome(for_capture(dumps, &arguments.layout)),
@@ -398,6 +405,12 @@ fn free_on_lists(dumps: &[PathBuf], layout: &ImageLayout) -> anyhow::Result<PerC
     let machine = Machine::open(&kernel, &memory, source.memory().notes())?;
     let free = per_cpu_free(&machine)?;
     Ok(PerCpuFree { pages: free.pages, skipped: free.skipped })
+}
+
+/// Finds what a capture overwrites.
+fn erasure(dumps: &[PathBuf], layout: &ImageLayout, subjects: &[Subject]) -> anyhow::Result<Found> {
+    let source = layout.open_quietly(dumps, MapPolicy::default())?;
+    Ok(pagehaul_erase::find(source.memory(), subjects)?)
 }
 
 fn print_outcome<T: Serialize>(made: anyhow::Result<T>) -> anyhow::Result<ExitCode> {

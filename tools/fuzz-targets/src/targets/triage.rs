@@ -1,9 +1,10 @@
 //! A dump that is damaged in many places: pages are missing, words are arbitrary or point elsewhere. The report ends.
 
 use crate::{Base, Simulation};
+use pagehaul_erase::Subject;
 use pagehaul_inspect::{Machine, TriageReport, detail, difference, per_cpu_free};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
-use pagehaul_physmem::PhysMemory;
+use pagehaul_physmem::{PhysMemory, Wrap};
 
 /// Tasks of which everything is read.
 const DETAILED: usize = 16;
@@ -30,6 +31,11 @@ pub fn run(data: &[u8]) {
     let Ok(kernel) = AddressSpace::discover(&simulation) else { return };
     let memory = VirtualMemory::new(&kernel, &simulation);
     let Ok(machine) = Machine::open(&kernel, &memory, simulation.notes()) else { return };
+    if let Ok(found) = pagehaul_erase::find(&simulation, &Subject::ALL) {
+        let mut page = [0; 4096];
+        let view = simulation.view();
+        let _ = found.erasure.wrap(view).read(base.pfns[0] << 12, &mut page);
+    }
     let log = KernelLog::read(&simulation);
     let report = TriageReport::new(&machine, log.as_ref());
     report.stacks(&machine);

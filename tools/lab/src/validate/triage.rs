@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 /// What the first finding of each scenario has to say, or the deadlock's own.
-const SCENARIOS: [(&str, &str); 22] = [
+const SCENARIOS: [(&str, &str); 23] = [
     ("null", "NULL pointer dereference in scene_null_dereference"),
     ("null-call", "called a NULL pointer from scene_call_null"),
     ("bug", "kernel BUG in scene_bug"),
@@ -25,6 +25,8 @@ const SCENARIOS: [(&str, &str); 22] = [
     ("vmalloc", "of vmalloc areas are freed but not purged"),
     ("reclaim", "tasks reclaim memory"),
     ("suspended", "dm-0 is suspended"),
+    // For `lab/tests/erase.rs`.
+    ("keys", "crashed the machine on purpose"),
     // The largest owners of memory.
     ("owners", "crashed the machine on purpose"),
     ("oom-tmpfs", "the machine ran out of memory: tmpfs /scene "),

@@ -1,0 +1,13 @@
+//! The text of the kernel's log. Its records stay, with their times and levels.
+
+use pagehaul_kernel::KernelLog;
+use pagehaul_physmem::PhysMemory;
+
+use crate::collect::Collector;
+
+pub(crate) fn find(memory: &dyn PhysMemory, out: &mut Collector<'_>) {
+    match KernelLog::text_places(memory) {
+        Ok(places) => places.iter().for_each(|place| out.erase("log", place.start, place.end - place.start)),
+        Err(why) => out.gap(format!("the log: {why}")),
+    }
+}
