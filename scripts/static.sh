@@ -52,7 +52,6 @@ map() {
 }
 # Builds of tests have other flags than those of the lab if they are mapped, and all would be built twice. What is shipped has the list of
 # its crates inside, for scanners that look for known faults (cargo-auditable).
-auditable=
 if [ "$profile" = release ]; then
     # Settings of who builds do not change it, such as CARGO_RESOLVER_FEATURE_UNIFICATION, which makes the binary a third larger.
     for variable in $(env | sed -n 's/^\(CARGO_[A-Z0-9_]*\)=.*/\1/p'); do
@@ -61,8 +60,10 @@ if [ "$profile" = release ]; then
         *) unset "$variable" ;;
         esac
     done
-    auditable=auditable
     PATH=$(dirname "$(scripts/cargo_tool.sh cargo-auditable 0.7.7)"):$PATH
+    # As `cargo auditable` sets them, which gives the wrapper's path: symbols have a hash of it.
+    export PATH RUSTC_WORKSPACE_WRAPPER=cargo-auditable
+    export CARGO_AUDITABLE_ORIG_ARGS='{"offline":false,"locked":true,"frozen":false,"config":[]}'
     cargo fetch --locked --quiet
     map "$(realpath -m "$target")" /target
     map "$PWD" /pagehaul
@@ -96,7 +97,7 @@ if [ "$arch" != "$host" ]; then
 fi
 [ -z "$flags" ] || export CARGO_ENCODED_RUSTFLAGS="$flags"
 for program in $programs; do set -- -p "$program" --bin "$program" "$@"; done
-cargo $auditable build --locked --quiet --target "$triple" "$@" >&2
+cargo build --locked --quiet --target "$triple" "$@" >&2
 for program in $programs; do
     binary=$target/$triple/$directory/$program
     size=$(stat -c %s "$binary")
