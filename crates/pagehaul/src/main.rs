@@ -76,6 +76,8 @@ fn main() -> ExitCode {
         Command::HoldSnapshot { pid, state } => cli::core::hold_snapshot(pid, state),
         #[cfg(feature = "process")]
         Command::HoldUserfaultfd { pid } => cli::checkpoint::hold_userfaultfd(pid),
+        #[cfg(feature = "process")]
+        Command::HoldMarks { .. } => cli::checkpoint::hold_marks(),
         Command::HoldPager { program } => return pager::hold(&program),
         #[cfg(feature = "kdump-setup")]
         Command::Kdump(arguments) => cli::kdump::run(&arguments),

@@ -259,3 +259,131 @@ fn options_of_dumps_are_refused_for_checkpoints() {
         said(&output)
     );
 }
+
+/// Whether the kernel tracks writes by asynchronous write protection: Linux 6.7.
+fn can_track_writes() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(7))
+}
+
+impl Generations {
+    /// The process that keeps the marks.
+    fn holder(&self) -> Option<i32> {
+        let expected = format!("hold-marks\0{}\0", self.tree);
+        let pids = fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+        let is_holder = |pid: &i32| {
+            fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(&expected))
+        };
+        pids.into_iter().find(is_holder)
+    }
+
+    /// Whether writes to the process's memory are tracked.
+    fn is_marked(&self) -> bool {
+        let smaps = fs::read_to_string(format!("/proc/{}/smaps", self.tree)).unwrap();
+        smaps.lines().any(|line| line.starts_with("VmFlags:") && line.contains(" uw"))
+    }
+
+    fn kill_holder(&self) {
+        let holder = rustix::process::Pid::from_raw(self.holder().expect("a holder")).unwrap();
+        rustix::process::kill_process(holder, rustix::process::Signal::KILL).unwrap();
+        while self.is_marked() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn take_next(&self, number: usize, base: usize, options: &[&str], way: &str) -> Value {
+        let report = self.take(number, Some(&self.path(base)), options);
+        assert_eq!(report["base"]["way"], way, "{report}");
+        assert_eq!(report["kept_marks"], options.contains(&"--keep-marks"), "{report}");
+        assert!(number_of_unchanged(&report) > 20 << 20, "{report}");
+        report
+    }
+}
+
+fn number_of_unchanged(report: &Value) -> u64 {
+    number(&report["base"]["unchanged_bytes"])
+}
+
+#[test]
+fn kept_marks_find_all_that_was_written() {
+    if !can_track_writes() {
+        return;
+    }
+    let mut generations = Generations::new(&["24", "2", "churn"]);
+    let keep = ["--keep-marks"];
+    let report = generations.take(0, None, &keep);
+    assert!(report["base"].is_null() && report["kept_marks"] == true, "{report}");
+    for number in 1..8 {
+        assert!(generations.is_marked() && generations.holder().is_some());
+        generations.take_next(number, number - 1, &keep, "marks");
+    }
+    // Marks since another checkpoint say nothing.
+    generations.take_next(8, 5, &keep, "compared");
+    generations.take_next(9, 8, &keep, "marks");
+    // Their holder is killed.
+    generations.kill_holder();
+    generations.take_next(10, 9, &keep, "compared");
+    // A checkpoint that fails uses them up.
+    let mut command = generations.command(11, Some(&generations.path(10)), &keep);
+    let output = command.env("PRETEND", "fail").output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(!generations.is_marked() && generations.holder().is_none());
+    generations.take_next(11, 10, &keep, "compared");
+    // The last one ends the marks, whether it has a base or not.
+    generations.take_next(12, 11, &[], "marks");
+    assert!(!generations.is_marked() && generations.holder().is_none());
+    generations.take(13, None, &keep);
+    let report = generations.take(14, None, &[]);
+    assert!(report["no_pre_copy"].is_null() && !generations.is_marked(), "{report}");
+    // The holder ends with the process.
+    generations.take(15, None, &keep);
+    assert!(generations.holder().is_some());
+    generations.end();
+    while generations.holder().is_some() {
+        std::thread::yield_now();
+    }
+    (0..16).for_each(|number| generations.restarts_exactly(number));
+}
+
+#[test]
+fn sigkill_with_kept_marks_loses_no_write() {
+    if !can_track_writes() {
+        return;
+    }
+    let mut generations = Generations::new(&["24", "2", "churn"]);
+    generations.take(0, None, &["--keep-marks"]);
+    for number in 1..8 {
+        let base = generations.path(number - 1);
+        let mut command = generations.command(100, Some(&base), &["--keep-marks", "--force"]);
+        // The stand-in reads no memory here: without an answer to its scan it ends, and leaves the process stopped.
+        let mut child = command.env_remove("MEMORY").stdout(std::process::Stdio::null()).spawn().unwrap();
+        let reads = |pid: u32| -> Option<u64> {
+            let counts = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+            counts.lines().find_map(|line| line.strip_prefix("syscr: "))?.parse().ok()
+        };
+        // Before and after the marks are used up.
+        while reads(child.id()).is_some_and(|count| count < number as u64 * 90)
+            && child.try_wait().unwrap().is_none()
+        {
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // CRIU has to let it go on.
+        while generations.subject.as_ref().unwrap().is_stopped() {
+            std::thread::yield_now();
+        }
+        while generations.is_marked() && generations.holder().is_none() {
+            std::thread::yield_now();
+        }
+        generations.subject.as_mut().unwrap().goes_on();
+        let report = generations.take(number, Some(&base), &["--keep-marks"]);
+        assert!(number_of_unchanged(&report) > 20 << 20, "{report}");
+    }
+    generations.end();
+    (0..8).for_each(|number| generations.restarts_exactly(number));
+}

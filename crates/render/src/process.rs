@@ -107,11 +107,11 @@ pub fn checkpoint(report: &CheckpointReport) -> String {
         seconds(report.seconds),
     );
     if let Some(base) = &report.base {
+        let way = if base.way == "marks" { "by marks of writes" } else { "compared" };
         out += &format!(
-            "based on {}: {} unchanged ({}), {} written\n",
+            "based on {}: {} unchanged ({way}), {} written\n",
             base.path,
             bytes(base.unchanged_bytes),
-            base.way,
             bytes(report.image_bytes - base.unchanged_bytes),
         );
     }
@@ -126,6 +126,9 @@ pub fn checkpoint(report: &CheckpointReport) -> String {
         for reason in &copy.copied_again {
             out += &format!("note: all memory was copied while frozen: {reason}\n");
         }
+    }
+    if report.kept_marks {
+        out += "writes are marked until the next checkpoint\n";
     }
     if let Some(reason) = &report.no_pre_copy {
         out += &format!("note: all memory was copied while frozen: {reason}\n");

@@ -27,6 +27,9 @@ use crate::{run, usage};
 /// file too, and those that it is based on: `info` lists them, `verify` checks them, `convert` makes one file of them. A base is known by
 /// its path, which is relative where it is in the same directory, and by its ID.
 ///
+/// With --keep-marks, the next checkpoint finds what was written to by marks (Linux 6.7 and newer). Otherwise, or if the marks are
+/// lost, it reads and compares all memory. Both write the same pages.
+///
 /// Exit status: 0, the checkpoint is complete; 1, there is none, and the processes continue; 2, the command line is wrong.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -46,6 +49,10 @@ pub(crate) struct CheckpointArguments {
     /// Earlier checkpoint of the same processes (or its directory): write only what differs from it
     #[arg(long, value_name = "FILE")]
     pub(crate) base: Option<PathBuf>,
+    /// Have writes marked until the next checkpoint, which with --base copies only what was written to. A small process keeps the marks,
+    /// and ends when the processes do
+    #[arg(long, requires = "leave_running")]
+    pub(crate) keep_marks: bool,
     /// Codec: zstd with an optional level (zstd:3, zstd:-5)
     // zstd:1 is the default elsewhere because of an encoder tuned for pages. Frames of 1 MiB are libzstd's work, and frozen
     // processes wait for it.
@@ -97,6 +104,7 @@ pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> 
         threads: arguments.threads.count(),
         max_memory: arguments.max_memory.max_memory,
         base: arguments.base.clone(),
+        keep_marks: arguments.keep_marks,
         overwrite: arguments.overwrite.force,
         criu: arguments.criu.clone(),
         arguments: arguments.arguments.clone(),
@@ -140,6 +148,12 @@ fn failure(error: ProcessError) -> anyhow::Error {
         ProcessError::OwnOption(_) => usage::wrong(error.to_string()),
         error => error.into(),
     }
+}
+
+/// The holder of `checkpoint --keep-marks`.
+pub(crate) fn hold_marks() -> anyhow::Result<ExitCode> {
+    pagehaul_process::hold_marks().context("the process that holds the marks failed")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The helper of `checkpoint`.

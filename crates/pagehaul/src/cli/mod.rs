@@ -151,6 +151,11 @@ pub(crate) enum Command {
     HoldUserfaultfd {
         pid: i32,
     },
+    #[cfg(feature = "process")]
+    #[command(hide = true, name = pagehaul_process::MARKS_HELPER)]
+    HoldMarks {
+        pid: i32,
+    },
     #[cfg(feature = "stalls")]
     Reclaim(reclaim::ReclaimArguments),
     #[cfg(feature = "stalls")]

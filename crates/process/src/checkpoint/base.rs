@@ -1,7 +1,7 @@
 //! The checkpoint that a new one is based on, and which bytes of the new one are in it.
 //!
-//! A page of the new one is left out only if its bytes were compared with those of the base: the page of the same process (or shared
-//! memory) and address. So nothing depends on how the addresses were found, and a page that was not compared is written.
+//! A page of the new one is left out only if its bytes were compared with those of the base, or if marks of writes since the base
+//! show that it is the same: the page of the same process (or shared memory) and address. Any other is written.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -44,13 +44,8 @@ pub(crate) struct Part {
 }
 
 impl Base {
-    /// Opens the base of a new checkpoint of a process, and verifies it.
-    pub(crate) fn open(
-        path: &Path,
-        pid: Pid,
-        threads: usize,
-        progress: &Progress,
-    ) -> Result<Self, ProcessError> {
+    /// Opens the base of a new checkpoint of a process.
+    pub(crate) fn open(path: &Path, pid: Pid) -> Result<Self, ProcessError> {
         let chain = Chain::open(&container_path(path))?;
         let damaged = |what: String| ProcessError::Damaged { path: path.to_owned(), what };
         let about = chain.newest().index.about();
@@ -72,14 +67,6 @@ impl Base {
                 LONGEST - 1
             )));
         }
-        // What is based on damage is damaged.
-        progress.enter(Phase::Pack);
-        if let Some(error) = check_blocks(&chain.needed_blocks(), threads, progress).into_iter().next() {
-            return Err(error);
-        }
-        if progress.is_cancelled() {
-            return Err(ProcessError::Cancelled(pid));
-        }
         let mut lists = HashMap::new();
         for (number, image) in
             chain.images.iter().enumerate().filter(|(_, image)| page_list::is_list(&image.name))
@@ -91,6 +78,25 @@ impl Base {
             }
         }
         Ok(Self { chain, id, lists })
+    }
+
+    /// Verifies all blocks that it needs: what is based on damage is damaged.
+    pub(crate) fn verify(&self, threads: usize, progress: &Progress) -> Result<(), ProcessError> {
+        progress.enter(Phase::Pack);
+        match check_blocks(&self.chain.needed_blocks(), threads, progress).into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The addresses of the pages in a list, in order.
+    pub(crate) fn addresses(&self, list: &str) -> Vec<Range<u64>> {
+        let entries = self.lists.get(list).map_or(&[][..], |pages| &pages.entries);
+        entries.iter().map(|entry| entry.addresses.clone()).collect()
     }
 
     /// Device and inode of the files that it is in.
@@ -166,13 +172,14 @@ impl Pages {
     }
 }
 
-/// Compares a block of a new image, which begins at `start`, with the parts of it that may be those of the base. Leaves the bytes
-/// that differ in `own`, and returns the runs of which the block consists.
+/// Finds out what a block of a new image, which begins at `start`, has in common with the base: the parts `in_base`, if marks show
+/// that, else what is the same in the parts that may be. Leaves the other bytes in `own`, and returns the runs of which the block consists.
 pub(crate) fn compare(
     reader: &mut Reader<'_>,
     parts: &[Part],
     start: u64,
     content: &[u8],
+    in_base: Option<&[Range<u64>]>,
     room: &mut Vec<u8>,
     own: &mut Vec<u8>,
 ) -> Result<Vec<Run>, ProcessError> {
@@ -186,12 +193,27 @@ pub(crate) fn compare(
         own.extend_from_slice(bytes_of(range.clone()));
         push(runs, Run { bytes: range.end - range.start, from: None });
     };
+    let mut known = 0;
     let first = parts.partition_point(|part| part.start + part.bytes <= start);
     for part in parts.iter().skip(first).take_while(|part| part.start < end) {
         let common = part.start.max(start)..(part.start + part.bytes).min(end);
         keep(at..common.start, &mut runs);
         at = common.end;
         let offset = part.offset + (common.start - part.start);
+        if let Some(in_base) = in_base {
+            let mut at = common.start;
+            let first = in_base.partition_point(|range| range.end <= at);
+            for range in in_base.iter().skip(first).take_while(|range| range.start < common.end) {
+                let range = range.start.max(common.start)..range.end.min(common.end);
+                keep(at..range.start, &mut runs);
+                let (bytes, offset) = (range.end - range.start, offset + (range.start - common.start));
+                push(&mut runs, Run { bytes, from: Some((part.image, offset)) });
+                known += bytes;
+                at = range.end;
+            }
+            keep(at..common.end, &mut runs);
+            continue;
+        }
         room.resize((common.end - common.start) as usize, 0);
         reader.read(part.image as usize, offset, room)?;
         for (page, old) in common.clone().step_by(PAGE as usize).zip(room.chunks(PAGE as usize)) {
@@ -205,7 +227,15 @@ pub(crate) fn compare(
         }
     }
     keep(at..end, &mut runs);
-    Ok(runs)
+    let wanted: u64 = in_base.unwrap_or_default().iter().map(|range| range.end - range.start).sum();
+    if known == wanted { Ok(runs) } else { Err(lacks_pages()) }
+}
+
+/// The error for pages that were not copied, because the base has them, and that are not found there.
+pub(crate) fn lacks_pages() -> ProcessError {
+    ProcessError::Refused(
+        "the base lacks pages that are marked as unchanged since; checkpoint without --base".into(),
+    )
 }
 
 /// Adds a run to others, or to the last one if it follows that.
@@ -277,7 +307,7 @@ mod tests {
             let (mut own, mut room) = (content.to_vec(), Vec::new());
             if let (Some(base), Some(parts)) = (base, &parts) {
                 let mut reader = base.reader().unwrap();
-                let runs = compare(&mut reader, parts, start, content, &mut room, &mut own).unwrap();
+                let runs = compare(&mut reader, parts, start, content, None, &mut room, &mut own).unwrap();
                 runs.into_iter().for_each(|run| push(&mut image.runs, run));
             }
             if !own.is_empty() {
@@ -294,7 +324,7 @@ mod tests {
     }
 
     fn open(path: &Path) -> Base {
-        Base::open(path, 1, 1, &Progress::default()).unwrap()
+        Base::open(path, 1).unwrap()
     }
 
     fn read(path: &Path) -> (Vec<u8>, Vec<u8>) {
@@ -380,7 +410,7 @@ mod tests {
         fs::create_dir(&moved).unwrap();
         ["0", "1", "2"].iter().for_each(|name| fs::rename(path(name), moved.join(name)).unwrap());
         assert_eq!(read(&moved.join("2")), images(&memory));
-        let error = Base::open(&moved.join("2"), 7, 1, &Progress::default()).err().unwrap().to_string();
+        let error = Base::open(&moved.join("2"), 7).err().unwrap().to_string();
         assert!(
             error.contains("is a checkpoint of process 1 (x), and no base for one of process 7"),
             "{error}"

@@ -232,12 +232,18 @@ pub(crate) struct Reader<'a> {
     chain: &'a Chain,
     decompressor: FrameDecompressor,
     /// By file: the last block that was read, with the number of its image and its own.
-    last: Vec<(Option<(usize, usize)>, Vec<u8>)>,
+    last: Vec<Last>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Last {
+    place: Option<(usize, usize)>,
+    content: Vec<u8>,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(chain: &'a Chain) -> Result<Self, ProcessError> {
-        let last = vec![(None, Vec::new()); chain.files.len()];
+        let last = vec![Last::default(); chain.files.len()];
         Ok(Self { chain, decompressor: FrameDecompressor::new()?, last })
     }
 
@@ -275,7 +281,7 @@ impl<'a> Reader<'a> {
     /// The content of a block.
     fn block(&mut self, file: usize, image: usize, number: usize) -> Result<&[u8], ProcessError> {
         let container = &self.chain.files[file];
-        let (last, content) = &mut self.last[file];
+        let Last { place: last, content } = &mut self.last[file];
         if *last != Some((image, number)) {
             let image = &container.index.images[image];
             let block = &image.blocks[number];

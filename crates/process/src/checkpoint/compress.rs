@@ -10,7 +10,7 @@ use pagehaul_codec::FrameCompressor;
 use pagehaul_pool::{Lane, Ticket, Work};
 use pagehaul_run::{Phase, Progress};
 
-use super::base::{Base, Part, compare};
+use super::base::{self, Base, Part, compare};
 use super::chain::Reader;
 use super::container::{self, Block, HEADER, Run};
 use super::images::Piece;
@@ -82,15 +82,18 @@ impl<'a> Work for Compressing<'a> {
         let Packer { compressor, reader, old, own } = packer;
         let content = piece.content(&mut compressed.room);
         compressed.place = piece.place();
+        let in_base = piece.in_base();
         let content = match (self.base, self.common.get().and_then(|common| common.get(&piece.place().0))) {
             (Some(base), Some(parts)) => {
                 let reader = match reader {
                     Some(reader) => reader,
                     None => reader.insert(base.reader()?),
                 };
-                compressed.runs = compare(reader, parts, piece.start(), content, old, own)?;
+                compressed.runs =
+                    compare(reader, parts, piece.start(), content, in_base.as_deref(), old, own)?;
                 own.as_slice()
             }
+            _ if in_base.is_some_and(|parts| !parts.is_empty()) => return Err(base::lacks_pages()),
             _ => {
                 compressed.runs = vec![Run { bytes: content.len() as u64, from: None }];
                 content

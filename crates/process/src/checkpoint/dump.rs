@@ -25,10 +25,11 @@ use super::ending;
 use super::hold::{Hold, Script};
 use super::images::{blocks, drain, receive};
 use super::kept::{Completed, Kept};
+use super::marks::Marks;
 use super::options::{BaseReport, CheckpointOptions, CheckpointReport};
 use super::own_options::{self, Action};
 use super::page_list;
-use super::precopy::{PreCopy, Watch, seccomp};
+use super::precopy::{Incremental, PreCopy, Watch, seccomp};
 use super::requirements::{self, Provided};
 use super::tree::{self, Process};
 use super::work_directory::{WorkDirectory, accept_criu};
@@ -59,8 +60,7 @@ pub fn checkpoint(
         ));
     }
     let path = container_path(path);
-    let threads = options.threads;
-    let base = options.base.as_deref().map(|base| Base::open(base, pid, threads, progress)).transpose()?;
+    let base = options.base.as_deref().map(|base| Base::open(base, pid)).transpose()?;
     let create = CreateOptions {
         naming: Naming::WhenComplete,
         overwrite: options.overwrite,
@@ -70,7 +70,7 @@ pub fn checkpoint(
     };
     let mut output = NewFile::create(&path, create)?;
     let file = Arc::clone(output.file());
-    let run = Run { pid, options, progress, criu, path: &path, file: &file, base: base.as_ref() };
+    let run = Run { pid, options, progress, criu, path: &path, file: &file, base: base.as_ref(), id: id()? };
     run.take(&mut output, begun)
 }
 
@@ -82,6 +82,8 @@ struct Run<'a> {
     path: &'a Path,
     file: &'a File,
     base: Option<&'a Base>,
+    /// The checkpoint's ID.
+    id: String,
 }
 
 /// All images of a dump.
@@ -104,15 +106,27 @@ impl Run<'_> {
         let expected = tree::resident(&before);
         self.progress.expect(expected);
         let most = self.options.max_memory.unwrap_or_else(limits::half_of_available);
+        // They are good for one checkpoint, whether it succeeds or not.
+        let root = before.first().copied().ok_or(ProcessError::NoProcess(self.pid))?;
+        let marks = Marks::take(&root);
+        if let Some(base) = self.base
+            && marks.as_ref().is_none_or(|marks| marks.checkpoint != base.id())
+        {
+            base.verify(self.options.threads, self.progress)?;
+        }
+        if self.progress.is_cancelled() {
+            return Err(ProcessError::Cancelled(self.pid));
+        }
         self.progress.enter(Phase::Copy);
-        let copy = PreCopy::begin(&before, expected, most, self.options.threads, self.progress);
+        let incremental = Incremental { marks, base: self.base, keeps_marks: self.options.keep_marks };
+        let copy = PreCopy::begin(&before, incremental, expected, most, self.options.threads, self.progress);
         if self.progress.is_cancelled() {
             return Err(ProcessError::Cancelled(self.pid));
         }
         let copied = copy.as_ref().map_or(0, PreCopy::bytes);
         // At least some blocks per thread, so that no thread waits for the only one of another.
         let least = (self.options.threads as u64 + 2) * 4 * BLOCK as u64;
-        let rest = expected.saturating_sub(copied);
+        let rest = expected.saturating_sub(copy.as_ref().map_or(0, PreCopy::covered));
         let capacity = (rest + rest / 16 + least).min(most.saturating_sub(copied).max(least));
         let resource = |action| move |source| ProcessError::Resource { action, source };
         let arena = Arena::new(capacity as usize).map_err(resource("take memory for the images"))?;
@@ -163,6 +177,8 @@ impl Run<'_> {
         // Frozen, so that no process is missing from the list.
         let frozen = tree::list(self.pid)?;
         let processes = frozen.len();
+        let is_marked = watch.as_ref().is_ok_and(|watch| watch.copy().is_marked());
+        let pre_copy = watch.as_ref().ok().map(|watch| watch.copy().report());
         let output_bytes = self.finish(images, end, processes).map_err(|source| self.output_error(source))?;
         output.commit()?;
         if let Some(hold) = guard.hold.take() {
@@ -174,6 +190,13 @@ impl Run<'_> {
             let _ = guard.wait();
             tree::wait_for_end(&frozen);
         }
+        // Not before the checkpoint is on the disk: the next one relies on it.
+        let marks_kept = self.options.keep_marks.then(|| match &watch {
+            Ok(watch) => watch.copy().take_marks(&self.id).hold(&root).map_err(|error| error.to_string()),
+            Err(reason) => Err(reason.clone()),
+        });
+        let no_marks = marks_kept.clone().and_then(Result::err);
+        let no_marks = no_marks.map(|why| format!("writes are not marked until the next checkpoint: {why}"));
         Ok(CheckpointReport {
             pid: self.pid,
             processes,
@@ -182,19 +205,20 @@ impl Run<'_> {
             images: count,
             base: self.options.base.as_ref().map(|path| BaseReport {
                 path: path.display().to_string(),
-                way: "compared",
+                way: if is_marked { "marks" } else { "compared" },
                 unchanged_bytes: image_bytes - own_bytes,
             }),
             image_bytes,
             output_bytes,
             frozen_seconds: criu::frozen_time(work.path()).unwrap_or(0) as f64 / 1e6,
             criu_seconds,
-            pre_copy: watch.as_ref().ok().map(|watch| watch.copy().report()),
-            no_pre_copy: watch.err(),
+            pre_copy,
+            no_pre_copy: watch.as_ref().err().cloned(),
+            kept_marks: marks_kept == Some(Ok(())),
             seconds: begun.elapsed().as_secs_f64(),
             buffer_was_short: arena.was_starved(),
             left_running: self.options.leave_running,
-            notes: notes.into_iter().chain(guard.hung.clone()).collect(),
+            notes: notes.into_iter().chain(guard.hung.clone()).chain(no_marks).collect(),
         })
     }
 
@@ -288,7 +312,7 @@ impl Run<'_> {
             });
             drop(send);
             arena.drain();
-            if let Some(watch) = watch.filter(|_| !is_to_hold) {
+            if let Some(watch) = watch.filter(|_| !is_to_hold && !self.options.keep_marks) {
                 watch.copy().release();
             }
             let packed = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -329,7 +353,7 @@ impl Run<'_> {
             "processes": processes,
             "name": name,
             "criu": self.criu.version,
-            "id": id()?,
+            "id": self.id,
             "pagehaul": env!("CARGO_PKG_VERSION"),
             // Seconds since 1970.
             "time": now.map_or(0, |now| now.as_secs()),
@@ -361,8 +385,11 @@ fn image(number: usize, name: String, packed: &Packed) -> Image {
 }
 
 /// A number that no other checkpoint has.
-fn id() -> io::Result<String> {
-    Ok(std::fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned())
+fn id() -> Result<String, ProcessError> {
+    let path = Path::new("/proc/sys/kernel/random/uuid");
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|source| ProcessError::Proc { path: path.to_owned(), source })?;
+    Ok(text.trim().to_owned())
 }
 
 /// Makes sure that CRIU ends and the processes go on, whatever happens. With its sockets and pipes closed, CRIU gives up and

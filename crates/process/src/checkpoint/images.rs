@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,6 +47,14 @@ impl Piece {
     /// Where it begins in the image.
     pub(crate) fn start(&self) -> u64 {
         (self.number * BLOCK) as u64
+    }
+
+    /// The parts of the image in it that are in the base, if marks show which are.
+    pub(crate) fn in_base(&self) -> Option<Vec<Range<u64>>> {
+        match &self.data {
+            Data::Merged(merged) => merged.in_base(self.start(), self.length as u64),
+            _ => None,
+        }
     }
 
     /// Its bytes. `room` is for those that are elsewhere.

@@ -17,6 +17,8 @@ pub struct CheckpointOptions {
     pub max_memory: Option<u64>,
     /// An earlier checkpoint of the same processes: only what has changed since is written.
     pub base: Option<PathBuf>,
+    /// Keep the marks of writes until the next checkpoint, which then copies only what was written to. Needs `leave_running`.
+    pub keep_marks: bool,
     /// Replace an existing file.
     pub overwrite: bool,
     /// CRIU, where it isn't to be searched on PATH.
@@ -47,6 +49,8 @@ pub struct CheckpointReport {
     pub pre_copy: Option<PreCopyReport>,
     /// Why memory was not copied while the processes ran.
     pub no_pre_copy: Option<String>,
+    /// Whether writes are marked until the next checkpoint.
+    pub kept_marks: bool,
     /// Seconds the processes were frozen, as CRIU has it: until they went on, or were killed.
     pub frozen_seconds: f64,
     /// Seconds until CRIU had sent all images.
@@ -65,7 +69,8 @@ pub struct CheckpointReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BaseReport {
     pub path: String,
-    /// How unchanged pages were found: `compared`, by their contents.
+    /// How unchanged pages were found: `marks`, by marks of writes since the base; `compared`, by their contents. Shared memory,
+    /// pages of files and small processes are compared in both cases.
     pub way: &'static str,
     /// Bytes of the images that are in the base, or in one of its bases.
     pub unchanged_bytes: u64,

@@ -52,6 +52,16 @@ fn unless_gone<T>(read: Result<T, ProcessError>) -> Result<Option<T>, ProcessErr
 }
 
 impl Process {
+    /// Its PID and when it started.
+    pub(super) fn identity(&self) -> (Pid, u64) {
+        (self.pid, self.start)
+    }
+
+    /// Whether this is a process that has not ended.
+    pub(super) fn is((pid, start): (Pid, u64)) -> bool {
+        !Self { pid, start, is_stopped: false }.is_dead()
+    }
+
     fn read(pid: Pid) -> Result<Option<Self>, ProcessError> {
         let stat = unless_gone(Stat::read(pid, pid))?;
         Ok(stat.map(|stat| Self { pid, start: stat.start, is_stopped: stat.state == b'T' }))

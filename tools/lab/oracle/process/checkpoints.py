@@ -96,7 +96,8 @@ def incremental(v, tool, pid, check_running):
     files = [v.directory / f"{number}.ckpt" for number in range(4)]
     for number, file in enumerate(files):
         base = ("--base", files[number - 1]) if number else ()
-        leave = ("--leave-running",) if number < 3 else ()
+        # The first two keep marks, which the second and the third use on Linux 6.7 and newer.
+        leave = (("--leave-running", "--keep-marks"), ("--leave-running",), ())[(number + 1) // 2]
         run(*tool, *leave, *base, pid, file)
         if leave:
             check_running(f"after checkpoint {number} of a chain")

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::store::PageStore;
-use super::tracked::{exclude, push_joined};
+use super::tracked::{common, exclude, push_joined};
 use crate::checkpoint::page_list::{PRESENT, PageList, encode};
 use crate::units::PAGE;
 
@@ -14,29 +14,42 @@ pub(crate) struct Merged {
     store: PageStore,
     /// CRIU's image.
     pages: Vec<u8>,
+    /// Whether marks show which pages are in the base.
+    is_marked: bool,
 }
 
 struct Part {
     /// Where it begins in the merged image.
     start: u64,
     addresses: Range<u64>,
-    /// Where it begins in CRIU's image; none for a copy of pagehaul's.
-    in_image: Option<u64>,
+    source: Source,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Source {
+    /// CRIU's image, from this offset on.
+    Criu(u64),
+    /// A copy of pagehaul's.
+    Copy,
+    /// The base, as the marks show.
+    Base,
 }
 
 struct Entry {
     addresses: Range<u64>,
     flags: u64,
-    in_image: Option<u64>,
+    source: Source,
 }
 
-/// Merges CRIU's images with the pages that are `present` and held in `store`. Returns the list, and the pages. None if the
+/// Merges CRIU's images with the pages that are `present` and held in `store`, or `unchanged` since the base (none: there are no
+/// marks). Returns the list, and the pages. None if the
 /// list is not as CRIU 4 writes it.
 pub(super) fn merge(
     list: &[u8],
     pages: Vec<u8>,
     mut present: Vec<Range<u64>>,
     store: PageStore,
+    unchanged: Option<Vec<Range<u64>>>,
 ) -> Option<(Vec<u8>, Merged)> {
     let list = PageList::parse(list)?;
     if list.bytes() != pages.len() as u64 {
@@ -45,7 +58,11 @@ pub(super) fn merge(
     let mut entries: Vec<Entry> = list
         .entries
         .into_iter()
-        .map(|entry| Entry { addresses: entry.addresses, flags: entry.flags, in_image: Some(entry.start) })
+        .map(|entry| Entry {
+            addresses: entry.addresses,
+            flags: entry.flags,
+            source: Source::Criu(entry.start),
+        })
         .collect();
     entries.sort_by_key(|entry| entry.addresses.start);
     let mut criu: Vec<Range<u64>> = Vec::new();
@@ -60,19 +77,37 @@ pub(super) fn merge(
             exclude(range, &criu, &mut |addresses| push_joined(&mut copied, addresses));
         }
     }
-    let copied = copied.into_iter();
-    entries.extend(copied.map(|addresses| Entry { addresses, flags: PRESENT, in_image: None }));
+    let is_marked = unchanged.is_some();
+    let mut unchanged = unchanged.unwrap_or_default();
+    // CRIU asks about some addresses twice.
+    unchanged.sort_unstable_by_key(|range| range.start);
+    unchanged.dedup_by(|next, last| {
+        next.start = next.start.max(last.end);
+        next.start >= next.end
+    });
+    let unchanged = common(&copied, &unchanged);
+    let entry = |source| move |addresses| Entry { addresses, flags: PRESENT, source };
+    for range in copied {
+        exclude(range, &unchanged, &mut |range| entries.push(entry(Source::Copy)(range)));
+    }
+    entries.extend(unchanged.into_iter().map(entry(Source::Base)));
     entries.sort_by_key(|entry| entry.addresses.start);
     let mut out = list.head.to_vec();
     let mut parts = Vec::with_capacity(entries.len());
     let mut start = 0;
-    for Entry { addresses, flags, in_image } in entries {
+    for Entry { addresses, flags, source } in entries {
         let bytes = addresses.end - addresses.start;
         encode(&mut out, addresses.start, bytes / PAGE, flags);
-        parts.push(Part { start, addresses, in_image });
+        parts.push(Part { start, addresses, source });
         start += bytes;
     }
-    Some((out, Merged { parts, store, pages }))
+    Some((out, Merged { parts, store, pages, is_marked }))
+}
+
+impl Part {
+    fn end(&self) -> u64 {
+        self.start + (self.addresses.end - self.addresses.start)
+    }
 }
 
 impl Merged {
@@ -81,19 +116,31 @@ impl Merged {
         self.parts.last().map_or(0, |last| last.start + last.addresses.end - last.addresses.start)
     }
 
-    /// Copies a part of the image, which begins at `offset`, to `buffer`.
+    /// If marks show it: the parts of a block, which begins at `offset`, that are in the base.
+    pub(crate) fn in_base(&self, offset: u64, length: u64) -> Option<Vec<Range<u64>>> {
+        if !self.is_marked {
+            return None;
+        }
+        let (first, end) = (self.parts.partition_point(|part| part.end() <= offset), offset + length);
+        let parts = self.parts.iter().skip(first).take_while(|part| part.start < end);
+        let parts = parts.filter(|part| part.source == Source::Base);
+        Some(parts.map(|part| part.start.max(offset)..part.end().min(end)).collect())
+    }
+
+    /// Copies a part of the image, which begins at `offset`, to `buffer`. What is in the base is left as it is.
     pub(crate) fn read(&self, mut offset: u64, mut buffer: &mut [u8]) {
         let first = self.parts.partition_point(|part| part.start <= offset).saturating_sub(1);
         for part in self.parts.iter().skip(first) {
             let into = offset - part.start;
             let length = (part.addresses.end - part.addresses.start - into).min(buffer.len() as u64);
             let (now, later) = buffer.split_at_mut(length as usize);
-            match part.in_image {
-                Some(start) => {
+            match part.source {
+                Source::Base => {}
+                Source::Criu(start) => {
                     let start = (start + into) as usize;
                     now.copy_from_slice(self.pages.get(start..start + now.len()).unwrap_or_default());
                 }
-                None => self.store.read(part.addresses.start + into, now),
+                Source::Copy => self.store.read(part.addresses.start + into, now),
             }
             (offset, buffer) = (offset + length, later);
             if buffer.is_empty() {
@@ -134,7 +181,7 @@ mod tests {
         let criu: Vec<u8> = [102, 103, 109].iter().flat_map(|page| vec![*page; PAGE as usize]).collect();
         let present = vec![4 * PAGE..6 * PAGE, 3 * PAGE..5 * PAGE, 12 * PAGE..13 * PAGE, 4 * PAGE..5 * PAGE];
         let copies = store(&present);
-        let (merged_list, merged) = merge(&list(&[(2, 2), (9, 1)]), criu, present, copies).unwrap();
+        let (merged_list, merged) = merge(&list(&[(2, 2), (9, 1)]), criu, present, copies, None).unwrap();
         assert_eq!(merged_list, {
             let mut expected = list(&[(2, 2)]);
             encode(&mut expected, 4 * PAGE, 2, PRESENT);
@@ -152,10 +199,27 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_are_in_the_base_are_known() {
+        // CRIU has saved one of them, and some come twice.
+        let criu = vec![103; PAGE as usize];
+        let present = vec![2 * PAGE..8 * PAGE, 10 * PAGE..11 * PAGE];
+        let unchanged = vec![5 * PAGE..7 * PAGE, 3 * PAGE..4 * PAGE, 3 * PAGE..6 * PAGE];
+        let copies = store(&[2 * PAGE..3 * PAGE, 7 * PAGE..8 * PAGE, 10 * PAGE..11 * PAGE]);
+        let (_, merged) = merge(&list(&[(3, 1)]), criu, present, copies, Some(unchanged)).unwrap();
+        let mut all = vec![0; merged.len() as usize];
+        merged.read(0, &mut all);
+        let firsts: Vec<u8> = all.chunks(PAGE as usize).map(|page| page[0]).collect();
+        assert_eq!(firsts, [2, 103, 0, 0, 0, 7, 10]);
+        assert_eq!(merged.in_base(0, merged.len()), Some(vec![2 * PAGE..5 * PAGE]));
+        assert_eq!(merged.in_base(3 * PAGE, PAGE), Some(vec![3 * PAGE..4 * PAGE]));
+        assert_eq!(merged.in_base(5 * PAGE, 9 * PAGE), Some(Vec::new()));
+    }
+
+    #[test]
     fn lists_that_make_no_sense_are_refused() {
         let good = list(&[(1, 1)]);
         let merged =
-            |list: &[u8], pages: usize| merge(list, vec![0; pages], Vec::new(), store(&[])).is_some();
+            |list: &[u8], pages: usize| merge(list, vec![0; pages], Vec::new(), store(&[]), None).is_some();
         assert!(merged(&good, PAGE as usize));
         assert!(!merged(&good, 0), "pages are missing");
         assert!(!merged(&good[..good.len() - 1], PAGE as usize));

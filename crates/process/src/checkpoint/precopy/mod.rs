@@ -5,6 +5,7 @@
 //! for two files, which [`merge`] completes.
 
 pub(super) mod merge;
+mod page_set;
 mod pinned;
 pub(super) mod seccomp;
 mod store;
@@ -17,6 +18,8 @@ use std::time::Duration;
 
 use pagehaul_run::{Phase, Progress};
 
+use super::base::Base;
+use super::marks::Marks;
 use super::options::PreCopyReport;
 use super::page_list;
 use super::tree::Process;
@@ -33,19 +36,33 @@ const ENOUGH: u64 = 1 << 20;
 /// Processes with less private anonymous memory are left to CRIU, which saves it in a few milliseconds.
 const LITTLE: u64 = 4 << 20;
 
+/// What connects a checkpoint with the one before and the next.
+pub(super) struct Incremental<'a> {
+    /// Marks of writes since an earlier checkpoint.
+    pub(super) marks: Option<Marks>,
+    pub(super) base: Option<&'a Base>,
+    /// Whether marks are kept afterwards.
+    pub(super) keeps_marks: bool,
+}
+
 /// The processes of a tree, whose memory is copied while they run.
 pub(super) struct PreCopy {
     processes: Vec<Tracked>,
     room: Arc<Room>,
     rounds: usize,
     threads: usize,
+    /// Bytes that had not to be copied so far, because the base may have them.
+    trusted: u64,
 }
 
 impl PreCopy {
     /// Starts to track the writes of processes that have about `expected` bytes, and copies their memory, at most `most` bytes.
     /// An error is the reason why it cannot be done.
+    ///
+    /// Of processes whose `marks` were kept since the checkpoint `base`, only what was written to since is copied.
     pub(super) fn begin(
         tree: &[Process],
+        Incremental { mut marks, base, keeps_marks }: Incremental<'_>,
         expected: u64,
         most: u64,
         threads: usize,
@@ -71,14 +88,29 @@ impl PreCopy {
         }
         let mut processes = Vec::new();
         for process in large {
-            match Tracked::new(process, &room) {
+            let is_this = |marks: &mut Marks| {
+                let place = marks
+                    .processes
+                    .iter()
+                    .position(|marked| (marked.pid, marked.start) == process.identity());
+                place.map(|place| marks.processes.swap_remove(place))
+            };
+            let kept = marks.as_mut().and_then(is_this);
+            let base = base.filter(|base| marks.as_ref().is_some_and(|marks| marks.checkpoint == base.id()));
+            let pages = |image| base.map_or_else(Vec::new, |base| base.addresses(&page_list::name(image)));
+            match Tracked::new(process, &room, kept, pages, keeps_marks) {
                 Ok(tracked) => processes.push(tracked),
                 // Many programs make short-lived children, which CRIU will not find either.
                 Err(_) if process.is_dead() => {}
                 Err(reason) => return Err(named(process, reason)),
             }
         }
-        let mut this = Self { processes, room, rounds: 0, threads };
+        let trusted = processes
+            .iter()
+            .filter(|process| process.is_marked)
+            .map(|process| Status::read(process.pid).map_or(0, |status| status.anonymous));
+        let trusted = trusted.sum();
+        let mut this = Self { processes, room, rounds: 0, threads, trusted };
         this.rounds(progress)?;
         // The rounds take most of the time until CRIU starts.
         no_seccomp(tree)?;
@@ -122,13 +154,31 @@ impl PreCopy {
         self.room.taken()
     }
 
+    /// Bytes of memory that CRIU is not expected to save: those that are copied, or are in the base.
+    pub(super) fn covered(&self) -> u64 {
+        self.bytes().max(self.trusted)
+    }
+
+    /// Whether unchanged pages are found by marks since the base, at least in one process.
+    pub(super) fn is_marked(&self) -> bool {
+        self.processes.iter().any(|process| process.is_marked)
+    }
+
+    /// Ends this without ending the tracking: the marks since the checkpoint with this ID.
+    pub(super) fn take_marks(&mut self, checkpoint: &str) -> Marks {
+        let processes = std::mem::take(&mut self.processes).into_iter().filter_map(Tracked::into_marks);
+        Marks { checkpoint: checkpoint.to_owned(), processes: processes.collect() }
+    }
+
     pub(super) fn report(&self) -> PreCopyReport {
         let sum = |of: fn(&Tracked) -> u64| self.processes.iter().map(of).sum::<u64>();
         let frozen_bytes = sum(|process| process.frozen_bytes);
         let stopped: Duration = self.processes.iter().map(|process| process.stopped).sum();
         PreCopyReport {
             rounds: self.rounds,
-            running_bytes: sum(|process| tracked::length(&process.present)).saturating_sub(frozen_bytes),
+            running_bytes: sum(|process| tracked::length(&process.present))
+                .saturating_sub(frozen_bytes)
+                .saturating_sub(sum(|process| tracked::length(&process.unchanged))),
             frozen_bytes,
             stopped_seconds: stopped.as_secs_f64(),
             copied_again: self
@@ -156,7 +206,14 @@ impl PreCopy {
     pub(super) fn merge(&mut self, name: &str, list: &[u8], pages: Vec<u8>) -> Option<(Vec<u8>, Merged)> {
         let process = self.processes.iter_mut().find(|process| page_list::name(process.image) == name)?;
         let store = std::mem::replace(&mut process.store, PageStore::new(Arc::clone(&self.room)));
-        merge::merge(list, pages, process.present.clone(), store)
+        let (present, unchanged) = (process.present.clone(), process.unchanged.clone());
+        merge::merge(
+            list,
+            pages,
+            present,
+            store,
+            (process.is_marked && process.unmarked.is_none()).then_some(unchanged),
+        )
     }
 }
 

@@ -129,16 +129,22 @@ impl PageStore {
 
     /// Passes the pages of a range that are not held to `push`.
     pub(super) fn missing(&self, range: &Range<u64>, push: &mut impl FnMut(Range<u64>)) {
-        for (number, part, bits) in parts(range) {
-            let held = self.blocks.get(&number).map_or(0, |block| block.held);
-            if held & bits == bits {
-                continue;
+        let mut at = range.start;
+        // The process is frozen, and most of its memory may have no blocks.
+        for (&number, block) in self.blocks.range(range.start / BLOCK..range.end.div_ceil(BLOCK)) {
+            let part = range.start.max(number * BLOCK)..range.end.min((number + 1) * BLOCK);
+            if at < part.start {
+                push(at..part.start);
             }
-            for page in (part.start..part.end).step_by(PAGE as usize) {
-                if held & 1 << (page % BLOCK / PAGE) == 0 {
+            at = part.end;
+            for page in part.step_by(PAGE as usize) {
+                if block.held & 1 << (page % BLOCK / PAGE) == 0 {
                     push(page..page + PAGE);
                 }
             }
+        }
+        if at < range.end {
+            push(at..range.end);
         }
     }
 
@@ -197,7 +203,7 @@ mod tests {
                 }
             }
             let mut missing = Vec::new();
-            store.missing(&(0..240 * PAGE), &mut |range| missing.push(range.start / PAGE));
+            store.missing(&(0..240 * PAGE), &mut |range| missing.extend(range.start / PAGE..range.end / PAGE));
             prop_assert_eq!(missing, (0..240).filter(|page| !expected.contains_key(page)).collect::<Vec<_>>());
             for (page, value) in expected {
                 let mut buffer = [0; PAGE as usize];

@@ -8,7 +8,9 @@ use std::time::Duration;
 use pagehaul_pool::map_numbers;
 use pagehaul_run::Progress;
 
+use super::super::marks::Marked;
 use super::super::tree::Process;
+use super::page_set::PageSet;
 use super::pinned;
 use super::store::{PageStore, Room};
 use super::userfault::Userfault;
@@ -43,6 +45,14 @@ pub(super) struct Tracked {
     /// Mappings whose pages may be shared with a parent or child.
     forked: Vec<Range<u64>>,
     registered: Vec<Range<u64>>,
+    /// Pages that are those of the base as long as no write to them is found: it has them, and they were tracked ever since.
+    trusted: Vec<Range<u64>>,
+    /// Whether there are marks since the base.
+    pub(super) is_marked: bool,
+    /// Pages to which writes were found.
+    written: PageSet,
+    /// Those that the base has.
+    pub(super) unchanged: Vec<Range<u64>>,
     pub(super) store: PageStore,
     /// How long it was stopped for the descriptor.
     pub(super) stopped: Duration,
@@ -61,8 +71,15 @@ struct Frozen {
 }
 
 impl Tracked {
-    /// Starts tracking a process's writes. It is stopped for about a millisecond.
-    pub(super) fn new(process: &Process, room: &Arc<Room>) -> Result<Self, Reason> {
+    /// Starts tracking a process's writes. It is stopped for about a millisecond, unless there are marks that were kept since an
+    /// earlier checkpoint, which holds the pages `base`.
+    pub(super) fn new(
+        process: &Process,
+        room: &Arc<Room>,
+        kept: Option<Marked>,
+        base: impl FnOnce(Pid) -> Vec<Range<u64>>,
+        keeps_marks: bool,
+    ) -> Result<Self, Reason> {
         let pid = process.pid;
         let said = |error: ProcessError| match error {
             ProcessError::NoSnapshot { reason, .. } => reason,
@@ -70,33 +87,57 @@ impl Tracked {
         };
         let status = Status::read(pid).map_err(said)?;
         let mappings = mapping::read(pid, pid).map_err(said)?;
+        let is_tracked = |mapping: &Mapping| mapping.has(b"uw");
+        // The marks of a process that has called exec are gone, and the descriptor is of no use.
+        let kept = kept.filter(|_| mappings.iter().any(is_tracked));
         // The flags say it also where another process has the descriptor.
-        if mappings.iter().any(|mapping| mapping.has(b"um") || mapping.has(b"uw")) {
+        if kept.is_none() && mappings.iter().any(|mapping| mapping.has(b"um") || is_tracked(mapping)) {
             return Err(pinned::USERFAULTFD.into());
         }
         pinned::find(pid, &mappings)?;
-        let mut helper =
-            Helper::start(pid, &mut Helper::command(USERFAULTFD_HELPER, pid).map_err(said)?).map_err(said)?;
-        let ([number, stopped, _], _) = helper.ask().map_err(said)?;
-        let descriptor = descriptor_of(helper.pid(), number as i32)
-            .map_err(|error| format!("its userfaultfd could not be taken over: {error}"))?;
-        drop(helper);
-        let userfault = Userfault::new(descriptor).map_err(|error| {
-            format!("this kernel has no asynchronous write protection (Linux 6.7 and newer have it): {error}")
-        })?;
+        let mut stopped = 0;
+        let (userfault, tracked) = match kept {
+            Some(kept) => (Userfault::again(kept.descriptor), kept.tracked),
+            None => {
+                let mut command = Helper::command(USERFAULTFD_HELPER, pid).map_err(said)?;
+                let mut helper = Helper::start(pid, &mut command).map_err(said)?;
+                let ([number, nanoseconds, _], _) = helper.ask().map_err(said)?;
+                stopped = nanoseconds;
+                let descriptor = descriptor_of(helper.pid(), number as i32)
+                    .map_err(|error| format!("its userfaultfd could not be taken over: {error}"))?;
+                let userfault = Userfault::new(descriptor).map_err(|error| {
+                    format!(
+                        "this kernel has no asynchronous write protection (Linux 6.7 and newer have it): {error}"
+                    )
+                })?;
+                (userfault, Vec::new())
+            }
+        };
         let opened = |error: std::io::Error| format!("its page tables cannot be read: {error}");
         let pagemap = Pagemap::open(&procfs::path(pid, "pagemap")).map_err(opened)?;
         let forked = mappings.iter().filter(|mapping| mapping.has_forked());
         let forked: Vec<Range<u64>> = forked.map(|mapping| mapping.range.clone()).collect();
+        let image = status.ns_pids.last().copied().unwrap_or(pid);
+        // Of mappings that were replaced since, the kernel has removed the flag.
+        let now: Vec<Range<u64>> = mappings
+            .iter()
+            .filter(|mapping| is_tracked(mapping))
+            .map(|mapping| mapping.range.clone())
+            .collect();
+        let trusted = common(&common(&tracked, &now), &base(image));
         let mut this = Self {
             process: *process,
             pid,
-            image: status.ns_pids.last().copied().unwrap_or(pid),
+            image,
             userfault,
             pagemap,
             memory: Memory::open(pid, Shared::In(forked.clone())).map_err(said)?,
             forked,
             registered: Vec::new(),
+            is_marked: !trusted.is_empty(),
+            trusted,
+            written: PageSet::default(),
+            unchanged: Vec::new(),
             store: PageStore::new(Arc::clone(room)),
             stopped: Duration::from_nanos(stopped),
             frozen: None,
@@ -106,7 +147,14 @@ impl Tracked {
         };
         for mapping in mappings.iter().filter(|mapping| is_private_anonymous(mapping)) {
             // A mapping that cannot be tracked, or is gone, is copied in the freeze.
-            if this.userfault.register(&mapping.range).is_ok() {
+            if is_tracked(mapping) {
+                this.registered.push(mapping.range.clone());
+            } else if this.userfault.register(&mapping.range).is_ok() {
+                // Before Linux 6.13 (commit 0cef0bb836e3) pages moved by mremap keep their marks, and can be written to without a
+                // fault while they are not tracked. Kept marks would say that they are as they were.
+                if keeps_marks {
+                    this.userfault.release(&mapping.range);
+                }
                 this.registered.push(mapping.range.clone());
             }
         }
@@ -133,9 +181,13 @@ impl Tracked {
                 let window = start..mapping.end.min(start + WINDOW);
                 let end = self.pagemap.protect_written(&window, &mut |range| written.push(range));
                 // They are protected again: without a new copy nothing else would show that the old one is stale.
-                written.iter().for_each(|range| self.store.set_held(range, false));
+                for range in &written {
+                    self.store.set_held(range, false);
+                    self.written.insert(range);
+                }
                 start = end.map_err(|error| {
                     self.store.set_held(&window, false);
+                    self.written.insert(&window);
                     format!("the pages written to cannot be found: {error}")
                 })?;
                 self.store
@@ -222,7 +274,16 @@ impl Tracked {
             if self.unmarked.is_none()
                 && region.categories & (PAGE_IS_WRITTEN | PAGE_IS_WPALLOWED) == PAGE_IS_WPALLOWED
             {
-                self.store.missing(&range, &mut |range| push_joined(&mut wanting, range));
+                let mut missing = Vec::new();
+                self.store.missing(&range, &mut |range| push_joined(&mut missing, range));
+                let mut unchanged = Vec::new();
+                for range in common(&missing, &self.trusted) {
+                    self.written.missing(&range, &mut |range| push_joined(&mut unchanged, range));
+                }
+                for range in missing {
+                    exclude(range, &unchanged, &mut |range| push_joined(&mut wanting, range));
+                }
+                self.unchanged.append(&mut unchanged);
             } else {
                 push_joined(&mut wanting, range);
             }
@@ -257,6 +318,13 @@ impl Tracked {
         if self.unmarked.is_none() {
             self.unmarked = pinned::find(self.pid, mappings).err();
         }
+    }
+
+    /// Ends this without ending the tracking. None if not all that was written to it since is marked.
+    pub(super) fn into_marks(self) -> Option<Marked> {
+        let (pid, start) = self.process.identity();
+        let descriptor = self.userfault.into_descriptor();
+        self.unmarked.is_none().then_some(Marked { pid, start, tracked: self.registered, descriptor })
     }
 
     /// Ends the tracking. The descriptor is closed when this is dropped; what is left to do then is little.
@@ -319,6 +387,18 @@ fn read(memory: &Memory, addresses: &Range<u64>, buffer: &mut [u8], unreadable: 
 
 pub(super) fn length(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().map(|range| range.end - range.start).sum()
+}
+
+/// The parts of ranges that are in other ranges. Both are in order.
+pub(super) fn common(ranges: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut all = Vec::new();
+    for range in ranges {
+        let first = others.partition_point(|other| other.end <= range.start);
+        for other in others.iter().skip(first).take_while(|other| other.start < range.end) {
+            push_joined(&mut all, range.start.max(other.start)..range.end.min(other.end));
+        }
+    }
+    all
 }
 
 /// Adds a range to the last one if it follows it.

@@ -32,6 +32,16 @@ impl Userfault {
         Ok(this)
     }
 
+    /// One that was set up before.
+    pub(super) fn again(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+
+    /// The descriptor.
+    pub(super) fn into_descriptor(self) -> OwnedFd {
+        self.0
+    }
+
     /// Starts tracking a mapping. No page is protected yet.
     pub(super) fn register(&self, range: &Range<u64>) -> io::Result<()> {
         self.control(REGISTER, &mut [range.start, range.end - range.start, MODE_WP, 0])
