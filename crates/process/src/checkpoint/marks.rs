@@ -36,8 +36,8 @@ pub const MARKS_HELPER: &str = "hold-marks";
 const MOST: usize = 253;
 /// Bytes of a description at most.
 const LONGEST: u32 = 64 << 20;
-/// How long the other end may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the other end may take: it is a new process, perhaps on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The marks of the processes of a tree, since a checkpoint.
 pub(super) struct Marks {
