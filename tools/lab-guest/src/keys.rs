@@ -112,7 +112,7 @@ fn encrypt_disk() -> Result<()> {
 }
 
 /// Returns both ends of a connection whose records the kernel encrypts and decrypts.
-fn connect_with_tls() -> Result<ManuallyDrop<(TcpStream, TcpStream)>> {
+fn connect_with_tls() -> Result<(TcpStream, TcpStream)> {
     raise_loopback()?;
     let failed = |e: std::io::Error| format!("connecting to this machine: {e}");
     let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
@@ -137,7 +137,7 @@ fn connect_with_tls() -> Result<ManuallyDrop<(TcpStream, TcpStream)>> {
     if answer != *b"scene" {
         return Err("what TLS in the kernel decrypts is not what was sent".into());
     }
-    Ok(ManuallyDrop::new((sender, receiver)))
+    Ok((sender, receiver))
 }
 
 fn option(stream: &TcpStream, level: i32, name: i32, value: &[u8]) -> Result<()> {
