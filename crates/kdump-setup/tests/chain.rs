@@ -145,6 +145,12 @@ const DEBIAN: &[Fault] = &[
     ("next-boot-no-reservation", |m| m.write("/boot/grub/grub.cfg", "linux /boot/vmlinuz root=UUID=aaaa\n")),
     ("reboot-pending", |m| m.write("/boot/grub/grub.cfg", "linux /boot/vmlinuz crashkernel=256M\n")),
     ("no-root-parameter", |m| configure(m, "USE_KDUMP=1\nKDUMP_CMDLINE=\"quiet\"\n")),
+    ("wrong-dump-unit", |m| {
+        configure(
+            m,
+            "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"nr_cpus=1 reset_devices systemd.unit=rescue.target\"\n",
+        )
+    }),
     ("no-dump-unit", |m| configure(m, "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"nr_cpus=1 reset_devices\"\n")),
     ("broken-configuration", |m| configure(m, "USE_KDUMP=1\nKDUMP_NUM_DUMPS=\"3\nSSH_KEY=/x\n")),
     ("damaged-initramfs", |m| m.write(&format!("/var/lib/kdump/initrd.img-{RELEASE}"), "")),

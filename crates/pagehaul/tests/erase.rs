@@ -30,7 +30,11 @@ fn no_format_has_the_text_of_an_erased_log() {
         for format in ["elf", "kdump", "flattened"] {
             let name = format!("{command}-{level}-{format}");
             setup.succeeds(&[command, "-q", "-d", level, "-f", format, "--erase", "log", "vmcore", &name]);
-            assert!(erased(&setup, &name).starts_with("erase log size "), "{name}: {}", erased(&setup, &name));
+            assert!(
+                erased(&setup, &name).starts_with("erase log size "),
+                "{name}: {}",
+                erased(&setup, &name)
+            );
             // The record stays with the dump.
             let core = format!("{name}.core");
             setup.succeeds(&["convert", "-q", "-f", "elf", &name, &core]);

@@ -12,6 +12,31 @@ pub(super) fn absent(found: &mut Examination) {
     ));
 }
 
+/// What the capture kernel of kdump-tools starts.
+fn check_dump_unit(config: &Config, found: &mut Examination) {
+    const UNIT: &str = "kdump-tools-dump.service";
+    /// With these targets kdump-tools.service writes the dump.
+    const WHOLE: [&str; 3] = ["multi-user.target", "graphical.target", "default.target"];
+    let file = config.stack.file();
+    // systemd takes the last.
+    let unit = config.append.iter().rev().find_map(|word| word.strip_prefix("systemd.unit="));
+    match unit {
+        Some(UNIT) => {}
+        Some(other) if !WHOLE.contains(&other) => found.push(Finding::problem(
+            "wrong-dump-unit",
+            format!("KDUMP_CMDLINE_APPEND in {file} has systemd.unit={other}"),
+            "the capture kernel starts that, which writes no dump, and stays there",
+            format!("append systemd.unit={UNIT}"),
+        )),
+        _ => found.push(Finding::warning(
+            "no-dump-unit",
+            format!("KDUMP_CMDLINE_APPEND in {file} has no systemd.unit={UNIT}"),
+            "the capture kernel starts all services of the machine in the reserved memory, and writes the dump among them",
+            format!("append systemd.unit={UNIT}"),
+        )),
+    }
+}
+
 pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
     let file = config.stack.file();
     if let Some(fault) = &config.fault {
@@ -43,14 +68,8 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
         Some(_) => found.saw("the capture kernel's command line is configured as a whole"),
         None => found.saw("the capture kernel's command line is that of /proc/cmdline with additions"),
     }
-    let names_unit = |word: &String| word.starts_with("systemd.unit=");
-    if config.stack == Stack::KdumpTools && config.is_append_set && !config.append.iter().any(names_unit) {
-        found.push(Finding::warning(
-            "no-dump-unit",
-            format!("KDUMP_CMDLINE_APPEND in {file} has no systemd.unit=kdump-tools-dump.service"),
-            "the capture kernel starts all services of the machine in the reserved memory, and writes the dump among them",
-            "append systemd.unit=kdump-tools-dump.service",
-        ));
+    if config.stack == Stack::KdumpTools && config.is_append_set {
+        check_dump_unit(config, found);
     }
     if !facts.has_fail_command {
         let command = config.fail_command.as_deref().unwrap_or_default().join(" ");

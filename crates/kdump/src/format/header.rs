@@ -97,7 +97,6 @@ impl Header<'_> {
             start_pfn_64: part.start.into(),
             end_pfn_64: part.end.into(),
             max_mapnr_64: layout.max_mapnr().into(),
-            ..Default::default()
         }
     }
 }

@@ -35,15 +35,17 @@ pub(crate) fn parse() -> Result<Arguments, ExitCode> {
 
 /// The words of the command line. By the name of the core handler, this program is that command.
 fn words() -> Vec<OsString> {
-    let mut words: Vec<OsString> = std::env::args_os().collect();
+    let words = std::env::args_os();
     #[cfg(feature = "process")]
-    if words
-        .first()
-        .is_some_and(|program| Path::new(program).file_name() == Some(super::core_handler::NAME.as_ref()))
-    {
-        words.insert(1, super::core_handler::NAME.into());
-    }
-    words
+    let words = {
+        let mut words: Vec<OsString> = words.collect();
+        let program = words.first().and_then(|program| Path::new(program).file_name());
+        if program == Some(super::core_handler::NAME.as_ref()) {
+            words.insert(1, super::core_handler::NAME.into());
+        }
+        words.into_iter()
+    };
+    words.collect()
 }
 
 /// Returns an option of makedumpfile's and its equivalent here.
