@@ -12,8 +12,7 @@ KDUMP_SUITE ?= all
 KDUMP_TARGET ?= all
 
 .PHONY: help setup setup-build setup-demo check lint deny tests guide test test-guests test-beside test-full demo validate validate-process packages fleet wheel \
-	test-wheel test-spark test-packages test-reproducible release test-kdump test-kdump-dracut \
-	test-core-handler test-arm64 test-arm64-emulator test-riscv64 test-store test-upload static man \
+	test-wheel test-spark test-packages test-reproducible release test-kdump test-kdump-dracut test-arm64 test-arm64-emulator test-riscv64 test-store test-upload static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
@@ -230,11 +229,6 @@ test-kdump-dracut: setup
 	rpm=$$(scripts/packages.sh pagehaul-kdump | sed -n 2p) && \
 	$(LAB) kdump-dracut --distribution fedora --sources "$(PAGEHAUL_KDUMP_UTILS)" --rpm "$$rpm" && \
 	$(LAB) kdump-dracut --distribution suse --sources "$(PAGEHAUL_SUSE_KDUMP)" --rpm "$$rpm"
-
-# A Debian 13 guest whose processes crash: with systemd-coredump, with pagehaul-core, and with it removed.
-test-core-handler: setup
-	$(LAB_BUILD)
-	deb=$$(scripts/packages.sh pagehaul-core | sed -n 1p) && $(LAB) core-handler --deb "$$deb"
 
 man:
 	cargo run --release --locked -p pagehaul -- man $(TARGET)/man

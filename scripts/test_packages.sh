@@ -134,7 +134,7 @@ on_root -e --force-debian pagehaul-fleet
 check_removed .rpm
 echo "ok   $(basename "$fleet_deb"), $(basename "$fleet_rpm"): install, make tables and uninstall"
 
-# Its scripts leave kernel.core_pattern alone where no systemd runs. Real crashes are in `lab core-handler`.
+# Its scripts leave kernel.core_pattern alone where no systemd runs.
 check_core() {
     [ "$(in_root /usr/lib/pagehaul/core-handler --version)" = "pagehaul-core-handler $version" ] || fail "core-handler --version does not print $version"
     grep -q '^kernel.core_pattern = |/usr/lib/pagehaul/core-handler ' "$root/usr/lib/sysctl.d/60-pagehaul-core.conf" || fail "the sysctl settings lack the handler"

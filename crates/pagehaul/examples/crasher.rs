@@ -1,4 +1,4 @@
-//! A process that crashes, for `lab core-handler`: `crasher MIB SIGNAL` has a child fill that much memory and crash, and prints how long
+//! A process that crashes: `crasher MIB SIGNAL` has a child fill that much memory and crash, and prints how long
 //! it took until the child was gone.
 
 use std::io::{BufRead, BufReader, Read};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-use pagehaul_elfcore::{FILE_HEADER, set_incomplete};
+use pagehaul_elfcore::FILE_HEADER;
 use pagehaul_output::WriteError;
 use pagehaul_pool::{Workers, spawn_up_to};
 use pagehaul_run::{Outcome, Phase, Progress};
@@ -66,11 +66,10 @@ pub(super) fn save(plan: Plan, target: &Target, means: &Means<'_>) -> Result<Sav
     saved
 }
 
-fn write(plan: Plan, output: &mut Output, means: &Means<'_>) -> Result<Saved, ProcessError> {
-    let mut header = plan.head().get(..FILE_HEADER as usize).unwrap_or_default().to_vec();
-    if plan.can_be_marked() {
-        set_incomplete(&mut header, false);
-    }
+fn write(mut plan: Plan, output: &mut Output, means: &Means<'_>) -> Result<Saved, ProcessError> {
+    let header = plan.head().get(..FILE_HEADER as usize).unwrap_or_default().to_vec();
+    // Until it is complete. The header of a stream cannot be written again.
+    plan.mark(output.can_be_marked());
     let (limited, head) = (plan.limited, plan.head().len() as u64);
     let Copied { totals, outcome, size, from_process, unreadable_pages, held } = copy(plan, output, means)?;
     let mut outcome = outcome.unwrap_or(Outcome::Complete);

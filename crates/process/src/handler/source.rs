@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::sync::{Arc, Mutex};
 
-use pagehaul_elfcore::ProgramHeader;
+use pagehaul_elfcore::{ProgramHeader, set_incomplete};
 
 use super::head::{ElfHead, Head};
 use super::selection::within;
@@ -114,8 +114,7 @@ impl Plan {
             each().map(|(load, &kept)| ProgramHeader { file_size: kept, ..*load }).collect();
         let expected = existing.iter().zip(&kept).map(|(&existing, &kept)| existing.min(kept));
         let expected = expected.fold(0, u64::saturating_add);
-        // The mark goes once the core is complete.
-        let (head, size) = assemble(&mut loads, &head.notes, true);
+        let (head, size) = assemble(&mut loads, &head.notes, false);
         Self { input, dying, head, loads: Some(loads), parts, size: Some(size), expected, limited }
     }
 
@@ -124,9 +123,11 @@ impl Plan {
         &self.head
     }
 
-    /// Whether it is a core of 64 bits, whose header can be marked.
-    pub(super) fn can_be_marked(&self) -> bool {
-        self.loads.is_some()
+    /// Sets or clears the mark of an incomplete core in the first bytes. Only a core of 64 bits has one.
+    pub(super) fn mark(&mut self, incomplete: bool) {
+        if self.loads.is_some() {
+            set_incomplete(&mut self.head, incomplete);
+        }
     }
 
     /// The source, with `arena` for the copy.
