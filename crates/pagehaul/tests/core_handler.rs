@@ -305,7 +305,7 @@ fn a_core_that_the_kernel_ends_early_is_marked() {
         let machine = Machine::new("");
         let output = machine.take(&nobody(), &core[..length]);
         assert_eq!(code(&output), Some(1), "{}", said(&output));
-        assert_eq!(machine.cores(), [PathBuf::new(); 0]);
+        assert_eq!(machine.cores(), Vec::<PathBuf>::new());
         let entry = machine.entry();
         assert!(entry["MESSAGE"].contains("There is no core"), "{}", entry["MESSAGE"]);
         assert!(!entry.contains_key("COREDUMP_FILENAME"));
@@ -447,7 +447,7 @@ fn a_full_disk_leaves_an_entry_and_what_there_was_room_for() {
     // Where there is no room from the start, not even a file is made.
     let machine = Machine::new("keep_free = 100%");
     assert_eq!(code(&machine.take(&nobody(), &core)), Some(1));
-    assert_eq!(machine.cores(), [PathBuf::new(); 0]);
+    assert_eq!(machine.cores(), Vec::<PathBuf>::new());
     assert!(machine.entry()["MESSAGE"].contains("There is no core"));
 }
 
@@ -513,7 +513,7 @@ fn cores_are_encrypted_if_there_are_recipients() {
     // What cannot be encrypted is not written.
     let machine = Machine::new("recipients = /nowhere");
     assert_eq!(code(&machine.take(&nobody(), &core)), Some(1));
-    assert_eq!(machine.cores(), [PathBuf::new(); 0]);
+    assert_eq!(machine.cores(), Vec::<PathBuf>::new());
     assert!(machine.entry()["MESSAGE"].contains("nothing is written in the clear"));
 }
 
