@@ -15,9 +15,9 @@ use crate::crash_report;
 #[derive(Debug, Args)]
 pub(crate) struct Erase {
     /// Overwrite these in the dump, separated by commas: keys (payloads of keyrings, dm-crypt, TLS in the kernel, WireGuard, fscrypt,
-    /// with their ciphers; the random number generator), log (its text), names (of user tasks and the host), free-objects (slab objects that are free, with zeros). They are found by the
-    /// kernel's types (BTF), and the dump records them. If some cannot be found, nothing is written. User memory, stacks and free
-    /// pages can have copies
+    /// with their ciphers; the random number generator), log (its text), names (of user tasks and the host), free-objects (slab objects
+    /// that are free, with zeros). They are found by the kernel's types (BTF), and the dump records them. If some cannot be found,
+    /// nothing is written. User memory, stacks and free pages can have copies
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     erase: Vec<Subject>,
     /// Write the dump even if some of what --erase names cannot be found; the dump records what
