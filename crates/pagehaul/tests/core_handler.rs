@@ -8,7 +8,7 @@ mod common {
 use std::collections::HashMap;
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -464,6 +464,11 @@ fn a_core_that_outgrows_its_room_is_ended() {
     assert!(entry["MESSAGE"].contains("max_total"), "{}", entry["MESSAGE"]);
 }
 
+/// Zeros are holes.
+fn on_disk(core: &fs::Metadata) -> u64 {
+    core.blocks() * 512
+}
+
 #[test]
 fn a_killed_handler_leaves_a_marked_core_and_nothing_that_counts() {
     let subject = Subject::start(&["20", "1"]);
@@ -474,7 +479,7 @@ fn a_killed_handler_leaves_a_marked_core_and_nothing_that_counts() {
     // More than the buffer: part of it is written.
     pipe.write_all(&core[..16 << 20]).unwrap();
     let path = loop {
-        let written = |path: &PathBuf| fs::metadata(path).is_ok_and(|meta| meta.len() > 1 << 20);
+        let written = |path: &PathBuf| fs::metadata(path).is_ok_and(|meta| on_disk(&meta) > 1 << 20);
         if let Some(path) = machine.cores().into_iter().find(written) {
             break path;
         }
@@ -486,7 +491,9 @@ fn a_killed_handler_leaves_a_marked_core_and_nothing_that_counts() {
     assert!(pipe.write_all(&core[16 << 20..]).is_err());
     assert_is_marked(&path);
     // Not enough for both: the marked one has more than a MiB.
-    let room = core.len() + (1 << 19);
+    let whole = Machine::new("compress = none");
+    assert_eq!(code(&whole.take(&nobody(), &core)), Some(0));
+    let room = on_disk(&fs::metadata(whole.core()).unwrap()) + (1 << 19);
     machine.configure(&format!("max_memory = 64M\nmax_total = {room}\ncompress = none"));
     assert_eq!(code(&machine.take(&nobody(), &core)), Some(0));
     assert!(fs::read(machine.core()).unwrap() == core, "the marked core made room");

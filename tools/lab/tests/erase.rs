@@ -71,7 +71,8 @@ fn check(crash: &Crash, kernel: &str) {
                 "key(user).payload",
                 "key(logon).payload",
                 "crypt_config.key",
-                "noise",
+                "wg_device.static_identity",
+                "wg_peer.handshake",
                 "tls_context",
                 "base_crng",
             ] {

@@ -15,20 +15,20 @@ pub(super) fn absent(found: &mut Examination) {
 /// What the capture kernel of kdump-tools starts.
 fn check_dump_unit(config: &Config, found: &mut Examination) {
     const UNIT: &str = "kdump-tools-dump.service";
-    /// With these targets kdump-tools.service writes the dump.
-    const WHOLE: [&str; 3] = ["multi-user.target", "graphical.target", "default.target"];
+    /// Nothing writes the dump in these. Others may be the administrator's own.
+    const RESCUE: [&str; 4] = ["rescue.target", "rescue.service", "emergency.target", "emergency.service"];
     let file = config.stack.file();
     // systemd takes the last.
     let unit = config.append.iter().rev().find_map(|word| word.strip_prefix("systemd.unit="));
     match unit {
-        Some(UNIT) => {}
-        Some(other) if !WHOLE.contains(&other) => found.push(Finding::problem(
+        Some(rescue) if RESCUE.contains(&rescue) => found.push(Finding::problem(
             "wrong-dump-unit",
-            format!("KDUMP_CMDLINE_APPEND in {file} has systemd.unit={other}"),
+            format!("KDUMP_CMDLINE_APPEND in {file} has systemd.unit={rescue}"),
             "the capture kernel starts that, which writes no dump, and stays there",
             format!("append systemd.unit={UNIT}"),
         )),
-        _ => found.push(Finding::warning(
+        Some(_) => {}
+        None => found.push(Finding::warning(
             "no-dump-unit",
             format!("KDUMP_CMDLINE_APPEND in {file} has no systemd.unit={UNIT}"),
             "the capture kernel starts all services of the machine in the reserved memory, and writes the dump among them",
