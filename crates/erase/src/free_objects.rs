@@ -1,7 +1,7 @@
 //! Slab objects that are free: what was in them is still there.
 //!
 //! A slab with free objects is on the list of partial slabs of its node, or belongs to a CPU (until 7.0). Its free objects are a list,
-//! whose links are in the objects. Since 18ec55fbf8be (6.18) others are in arrays of CPUs and nodes, the sheaves.
+//! whose links are in the objects. Since 6.18 others are in arrays of CPUs and nodes, the sheaves.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -26,7 +26,7 @@ pub(super) fn find(
         if keys == 0 {
             continue;
         }
-        // d7e7b9af104c (6.2, and 6.0 and 6.1 by stable versions) replaced a keyring by a table.
+        // d7e7b9af104c (6.1, earlier ones by stable versions) replaced a keyring by a table.
         let buckets = space.object(keys, "fscrypt_keyring")?.get("key_hashtable")?;
         for index in 0..buckets.len() {
             let mut at = buckets.index(index)?.get("first")?.pointer()?;
