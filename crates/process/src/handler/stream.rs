@@ -29,6 +29,8 @@ pub(super) struct StreamTiler {
     at: u64,
     number: u64,
     arena: Arc<Arena>,
+    /// The room of a tile of zeros, for the next one: given back, it would be free only when all older tiles are.
+    spare: Option<Slice>,
     /// Whether the stream has ended.
     ended: bool,
 }
@@ -42,7 +44,7 @@ impl StreamTiler {
         size: Option<u64>,
         arena: Arc<Arena>,
     ) -> Self {
-        Self { input, head, parts: parts.into(), size, at: 0, number: 0, arena, ended: false }
+        Self { input, head, parts: parts.into(), size, at: 0, number: 0, arena, spare: None, ended: false }
     }
 
     /// Bytes of the core so far.
@@ -70,7 +72,8 @@ impl StreamTiler {
             if wanted == 0 || self.ended {
                 return Ok(None);
             }
-            let Some(slice) = self.arena.take(wanted as usize) else { return Ok(None) };
+            let spare = self.spare.take().filter(|spare| spare.len() as u64 == wanted);
+            let Some(slice) = spare.or_else(|| self.arena.take(wanted as usize)) else { return Ok(None) };
             let Some(tile) = self.fill(slice)? else { return Ok(None) };
             tile
         };
@@ -106,6 +109,7 @@ impl StreamTiler {
         }
         let end = self.at + filled as u64;
         if is_zero(&slice[..filled]) {
+            self.spare = Some(slice);
             return Ok(Some((end, Content::Hole)));
         }
         if filled < slice.len() {
