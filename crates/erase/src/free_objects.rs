@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use pagehaul_btf::{Fault, Object, Space};
-use pagehaul_inspect::Machine;
+use pagehaul_inspect::{Machine, cache_node, page_head};
 use pagehaul_kernel::{Kernel, Memmap};
 use pagehaul_machine::{PageSize, Pfn, VirtAddr};
 use pagehaul_physmem::PhysMemory;
@@ -216,12 +216,7 @@ impl<'a> Finder<'a> {
     ) -> Result<(), Fault> {
         let cache = self.cache(object)?;
         for node in 0..nodes {
-            // 5ba6bc27b1f9 (7.1) moved node into per_node.
-            let per_node = object.get("per_node").and_then(|all| all.index(node));
-            let pointer = match &per_node {
-                Ok(of_node) => of_node.get("node")?.pointer()?,
-                Err(_) => object.get("node")?.index(node)?.pointer()?,
-            };
+            let pointer = cache_node(object, node)?;
             if pointer != 0 {
                 let node = self.space.object(pointer, "kmem_cache_node")?;
                 let slabs = node.get("partial")?.list(self.record, "slab_list")?;
@@ -231,7 +226,8 @@ impl<'a> Finder<'a> {
                     self.list(&cache, &slab, head)?;
                 }
             }
-            let barn = match &per_node {
+            // With the node since 7.1.
+            let barn = match object.get("per_node").and_then(|all| all.index(node)) {
                 Ok(of_node) => of_node.get("barn").and_then(|barn| barn.pointer()),
                 Err(_) => {
                     self.space.object(pointer, "kmem_cache_node")?.get("barn").and_then(|barn| barn.pointer())
@@ -311,15 +307,7 @@ impl<'a> Finder<'a> {
             let page = Pfn::new(physical >> self.page_size.shift());
             let Some(page) = self.memmap.struct_page(page) else { continue };
             let page = self.space.object(page.get(), "page")?;
-            // 8c846c879e22 (7.1): compound_info holds a mask instead of the head's address.
-            let head = match page.get("compound_head") {
-                Ok(head) => match head.unsigned()? {
-                    head if head & 1 == 1 => head - 1,
-                    _ => page.address(),
-                },
-                Err(_) => head_by_mask(&page)?,
-            };
-            let slab = self.slab(cache, head)?;
+            let slab = self.slab(cache, page_head(&page)?)?;
             self.add(cache, slab, physical)?;
         }
         Ok(())
@@ -369,12 +357,6 @@ impl<'a> Finder<'a> {
         }
         Ok(is_new)
     }
-}
-
-/// The head of a page of which the field says by a mask how large its compound page is.
-fn head_by_mask(page: &Object<'_>) -> Result<u64, Fault> {
-    let info = page.number("compound_info")?;
-    Ok(if info & 1 == 1 { page.address() & info & !1 } else { page.address() })
 }
 
 #[cfg(test)]

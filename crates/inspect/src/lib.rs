@@ -46,7 +46,7 @@ pub use structures::memory::{
 pub use structures::net::{Backlog, Net, NetDevice, TransmitQueue};
 pub use structures::paths::path;
 pub use structures::per_cpu_chunks::{PerCpuChunks, per_cpu_chunks};
-pub use structures::slab::{Cache, caches};
+pub use structures::slab::{Cache, cache_node, caches, page_head};
 pub use structures::system::{System, system};
 pub use structures::tasks::{Task, Tasks, tasks};
 pub use structures::timers::{Timer, Timers};

@@ -45,6 +45,7 @@ pub use level::{DumpLevel, LevelError};
 pub use log::{Caller, KernelLog, Record};
 pub use memmap::Memmap;
 pub use pagehaul_machine::{Extent, InfoError, VmcoreInfo};
+pub use rules::page_head;
 pub use scan::{BlockReport, Inconsistency, PageScanner, Scanned, StructPage};
 pub use translate::Translator;
 pub use undecidable::Undecidable;

@@ -12,7 +12,7 @@ use crate::collect::Collector;
 /// Targets of one table, and transforms of one target.
 const MAX_TARGETS: u64 = 1 << 16;
 const MAX_TRANSFORMS: u64 = 1 << 10;
-/// Operations of IV generators that have keys of their own.
+/// `struct crypt_iv_operations` of the IV generators whose keys are not that of the disk.
 const KEYED_GENERATORS: [&str; 3] = ["crypt_iv_lmk_ops", "crypt_iv_tcw_ops", "crypt_iv_elephant_ops"];
 /// `struct crypto_authenc_key_param` as an attribute (`RTA_SPACE`), which precedes an authenticated key.
 const PARAMETER: u64 = 8;

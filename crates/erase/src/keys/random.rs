@@ -1,6 +1,6 @@
 //! The random number generator: what it knows predicts keys that are made later, and tells those that were made.
 //!
-//! Laid out as since 186873c549df (5.18), which stable kernels have from 5.10.119 and 5.15.44 on.
+//! The structures are those of 186873c549df (5.18; among stable kernels, 5.10.119, 5.15.44 and later).
 
 use pagehaul_btf::Fault;
 use pagehaul_inspect::Machine;

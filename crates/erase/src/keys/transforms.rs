@@ -71,7 +71,7 @@ impl<'a> Transforms<'a> {
         }
         match self.transform_at(pointer) {
             Some(transform) => self.erase_all(what, transform, out),
-            None => out.gap(format!("{what} at {pointer:#x}: it is no transform of a cipher that is known")),
+            None => out.gap(format!("{what} at {pointer:#x}: it is not the transform of a known cipher")),
         }
     }
 

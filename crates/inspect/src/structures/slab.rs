@@ -50,15 +50,27 @@ pub fn caches(machine: &Machine<'_>) -> Result<(Vec<Cache>, Option<String>), Fau
     Ok((found, broken))
 }
 
+/// Returns the address of the `struct kmem_cache_node` of a cache for a node; 0 if it has none.
+pub fn cache_node(cache: &Object<'_>, node: u64) -> Result<u64, Fault> {
+    // 5ba6bc27b1f9 (7.1) moved node into per_node.
+    match cache.get("per_node") {
+        Ok(all) => all.index(node)?.get("node")?.pointer(),
+        Err(_) => cache.get("node")?.index(node)?.pointer(),
+    }
+}
+
+/// Returns the address of the first `struct page` of the compound page that a page is in, its own if it is in none.
+pub fn page_head(page: &Object<'_>) -> Result<u64, Fault> {
+    // d50569612c29 (7.1) renamed the field.
+    let compound = page.number("compound_info").or_else(|_| page.number("compound_head"))?;
+    Ok(pagehaul_kernel::page_head(page.address(), compound))
+}
+
 fn cache(machine: &Machine<'_>, object: &Object<'_>, nodes: u64) -> Result<Cache, Fault> {
     let order = object.number("oo.x")? >> 16;
     let (mut slabs, mut objects) = (0_u64, 0_u64);
     for node in 0..nodes {
-        // 5ba6bc27b1f9 (7.1) moved node into per_node.
-        let pointer = match object.get("per_node") {
-            Ok(all) => all.index(node)?.get("node")?.pointer()?,
-            Err(_) => object.get("node")?.index(node)?.pointer()?,
-        };
+        let pointer = cache_node(object, node)?;
         if pointer != 0 {
             let node = machine.space().object(pointer, "kmem_cache_node")?;
             slabs = slabs.saturating_add(node.number("nr_slabs")?);

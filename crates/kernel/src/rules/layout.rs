@@ -74,6 +74,12 @@ impl PageLayout {
     }
 }
 
+/// Returns the address of the head of the compound page that the page at `at` is in, its own if it is in none. `compound` is its
+/// `compound_head`, `compound_info` since 7.1.
+pub fn page_head(at: u64, compound: u64) -> u64 {
+    if compound & 1 == 0 { at } else { PageLayout::head_of(at, compound) }
+}
+
 /// Returns the little-endian word at `offset`; 0 past the end, which offsets of [`PageLayout`] never reach.
 #[inline(always)]
 pub(crate) fn word(page: &[u8], offset: usize) -> u64 {
@@ -89,5 +95,19 @@ pub(crate) fn half(page: &[u8], offset: usize) -> u32 {
     match page.get(offset..).and_then(|rest| rest.first_chunk::<4>()) {
         Some(bytes) => u32::from_le_bytes(*bytes),
         None => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_named_by_pointers_and_by_masks() {
+        let (head, tail) = (0xffff_ea00_0000_4000, 0xffff_ea00_0000_4140);
+        assert_eq!(page_head(tail, 0), tail, "in no compound page");
+        assert_eq!(page_head(tail, head | 1), head);
+        // 8 pages of 64 bytes.
+        assert_eq!(page_head(tail, !(8 * 64 - 1) | 1), head);
     }
 }

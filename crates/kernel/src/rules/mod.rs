@@ -15,6 +15,7 @@ pub(crate) use compound::{Compound, Head, MAX_ORDER};
 pub(crate) use hugetlb::HugeTlb;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use layout::NO_STRUCT_PAGES;
+pub use layout::page_head;
 pub(crate) use layout::{PageLayout, half, word};
 
 use crate::class::PageClass;

@@ -6,6 +6,7 @@ use pagehaul_btf::{Fault, Object};
 
 use crate::machine::Machine;
 use crate::structures::paths::path;
+use crate::structures::slab::page_head;
 use crate::structures::tasks::Tasks;
 
 /// What locks can be part of.
@@ -98,13 +99,7 @@ fn slab_cache(machine: &Machine<'_>, address: u64) -> Result<String, Fault> {
     let shift = machine.page_size().shift();
     let page_size = space.size_of("page")?;
     let page = machine.u64("vmemmap_base")?.wrapping_add((physical >> shift).wrapping_mul(page_size));
-    let page_object = space.object(page, "page")?;
-    // 8c846c879e22 (7.1): compound_info holds a mask instead of the head's address.
-    let head = match page_object.get("compound_head") {
-        Ok(head) => head.unsigned()?,
-        Err(_) => 0,
-    };
-    let head = if head & 1 == 1 { head - 1 } else { page };
+    let head = page_head(&space.object(page, "page")?)?;
     // 8f9c8c5b9b1f (5.17): struct slab.
     let record = if space.btf().record("slab").is_some() { "slab" } else { "page" };
     let slab = space.object(head, record)?;
