@@ -41,6 +41,7 @@ use crate::sandbox::{self, Sandbox};
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
+    mut_arg("dumps", |dumps| dumps.required(false).required_unless_present("live")),
     after_help = "Examples:
   pagehaul pages dump
   pagehaul pages dump --owners

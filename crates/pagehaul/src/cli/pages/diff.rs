@@ -1,6 +1,6 @@
 //! `pagehaul pages diff`.
 
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -79,6 +79,8 @@ fn json(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     let Ok(mut file) = open_regular(path) else { return Ok(None) };
     let mut contents = vec![0; 1];
     let place = || path.display().to_string();
+    // Both sides can be one file, which is open once.
+    file.rewind().with_context(place)?;
     if file.read(&mut contents).with_context(place)? == 0 || contents != [b'{'] {
         return Ok(None);
     }

@@ -1,0 +1,71 @@
+//! `pages diff`: dumps and outputs of `pages --owners --json` say the same, and what cannot be compared is refused.
+#![cfg(feature = "census")]
+
+mod common {
+    pub mod setup;
+}
+
+use std::fs;
+
+use common::setup::Setup;
+use pagehaul_synth::{Era, Inside, Machine};
+use serde_json::{Value, json};
+
+/// A machine with so many pages of slab.
+fn setup(slabs: u64) -> Setup {
+    let mut machine = Machine::new(Era::V6_12);
+    machine.inside(0x5000, &Inside { clock: 60, free: 1 << 17, ..Inside::default() });
+    machine.anon(0x2000);
+    for slab in 0..slabs {
+        machine.slab(0x2010 + 4 * slab, 2);
+    }
+    Setup::new(&mut machine)
+}
+
+fn slab(grown: &str) -> Value {
+    let grown: Value = serde_json::from_str(grown).unwrap();
+    let row = grown["rows"].as_array().unwrap().iter().find(|row| row["kind"] == "slab").unwrap().clone();
+    json!([row["before"], row["after"]])
+}
+
+#[test]
+fn dumps_and_their_json_say_the_same() {
+    let (setup, later) = (setup(1), setup(3));
+    fs::copy(later.path("vmcore"), setup.path("later")).unwrap();
+    for (dump, name) in [("vmcore", "before.json"), ("later", "after.json")] {
+        let owners = setup.succeeds(&["pages", "--owners", "--json", dump]);
+        fs::write(setup.path(name), owners).unwrap();
+    }
+    let diff = |before, after| setup.succeeds(&["pages", "diff", "--json", before, after]);
+    let expected = slab(&diff("vmcore", "later"));
+    assert!(expected[0].as_u64() < expected[1].as_u64(), "{expected}");
+    for (before, after) in [("before.json", "after.json"), ("vmcore", "after.json"), ("before.json", "later")]
+    {
+        assert_eq!(slab(&diff(before, after)), expected, "{before}, {after}");
+    }
+    for same in ["vmcore", "before.json"] {
+        assert!(setup.succeeds(&["pages", "diff", same, same]).contains("no row changed"), "{same}");
+    }
+}
+
+#[test]
+fn what_is_no_moment_is_refused() {
+    let setup = setup(1);
+    let owners = setup.succeeds(&["pages", "--owners", "--json", "vmcore"]);
+    let damaged = [
+        ("cut", &owners[..owners.len() / 2], "EOF"),
+        ("other", "{}", "missing field"),
+        ("negative", &owners.replacen("\"pages\": ", "\"pages\": -", 1), "invalid value"),
+        ("pages", &owners.replacen("\"page_size\": 4096", "\"page_size\": 4097", 1), "4097 bytes"),
+    ];
+    for (name, text, why) in damaged {
+        fs::write(setup.path(name), text).unwrap();
+        let said = setup.fails(&["pages", "diff", "vmcore", name], 1);
+        assert!(said.contains(name) && said.contains(why), "{said}");
+    }
+    // Of a machine with other pages.
+    fs::write(setup.path("arm64"), owners.replacen("\"page_size\": 4096", "\"page_size\": 16384", 1))
+        .unwrap();
+    let said = setup.fails(&["pages", "diff", "vmcore", "arm64"], 1);
+    assert!(said.contains("pages of 4096 and 16384 bytes"), "{said}");
+}
