@@ -3,6 +3,7 @@
 #![cfg(feature = "process")]
 
 mod common {
+    pub mod criu;
     pub mod limits;
     pub mod subject;
 }
@@ -15,24 +16,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use common::criu::{said, stand_in, with_criu};
 use common::limits::no_threads;
 use common::subject::{BINARY, Subject, tool};
 use tempfile::tempdir;
-
-fn stand_in() -> PathBuf {
-    std::env::current_exe().unwrap().parent().unwrap().join("../examples/criu_stand_in")
-}
-
-/// A command with the stand-in for CRIU.
-fn with_criu(command: &str) -> Command {
-    let mut command = tool(&[command, "--criu"]);
-    command.arg(stand_in());
-    command
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8([output.stdout.as_slice(), &output.stderr].concat()).unwrap()
-}
 
 /// CRIU's exit status alone is no proof that something runs.
 #[test]

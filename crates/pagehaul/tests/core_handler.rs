@@ -185,7 +185,7 @@ fn assert_is_marked(path: &Path) {
 }
 
 /// A PID that no process has.
-fn nobody() -> String {
+fn absent() -> String {
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     child.id().to_string()
@@ -248,10 +248,10 @@ fn the_pipe_is_taken_byte_by_byte() {
     let core = core_of(&subject);
     for (settings, pid) in [
         ("read = pipe", subject.pid()),
-        ("", nobody()),
-        ("compress = none", nobody()),
+        ("", absent()),
+        ("compress = none", absent()),
         // Less than the core: it waits for the disk.
-        ("max_memory = 4M\nthreads = 1", nobody()),
+        ("max_memory = 4M\nthreads = 1", absent()),
     ] {
         let machine = Machine::new(settings);
         let output = machine.take(&pid, &core);
@@ -280,7 +280,7 @@ fn another_process_with_the_number_is_not_read() {
 fn what_is_no_core_of_64_bits_is_kept_as_it_is() {
     let machine = Machine::new("");
     let stream: Vec<u8> = (0..3_000_000u32).map(|index| (index / 1000) as u8).collect();
-    assert_eq!(code(&machine.take(&nobody(), &stream)), Some(0));
+    assert_eq!(code(&machine.take(&absent(), &stream)), Some(0));
     assert!(decompressed(&machine.core()) == stream);
 }
 
@@ -292,7 +292,7 @@ fn a_core_that_the_kernel_ends_early_is_marked() {
         [("", core.len() / 2), ("compress = none", core.len() / 2), ("", core.len() - 1)]
     {
         let machine = Machine::new(settings);
-        let output = machine.take(&nobody(), &core[..length]);
+        let output = machine.take(&absent(), &core[..length]);
         assert_eq!(code(&output), Some(3), "{}", said(&output));
         assert!(said(&output).contains("the kernel ended the core"), "{}", said(&output));
         assert_is_marked(&machine.core());
@@ -303,7 +303,7 @@ fn a_core_that_the_kernel_ends_early_is_marked() {
     // Nothing of use comes.
     for length in [0, 10] {
         let machine = Machine::new("");
-        let output = machine.take(&nobody(), &core[..length]);
+        let output = machine.take(&absent(), &core[..length]);
         assert_eq!(code(&output), Some(1), "{}", said(&output));
         assert_eq!(machine.cores(), Vec::<PathBuf>::new());
         let entry = machine.entry();
@@ -332,7 +332,7 @@ fn a_limited_core_has_notes_and_stacks_first() {
     kernel.wait().unwrap();
     // From the pipe, by the limit of the process.
     let machine = Machine::new("");
-    outputs.push((take(machine.handler(&nobody(), &(10 << 20).to_string()), &core), machine));
+    outputs.push((take(machine.handler(&absent(), &(10 << 20).to_string()), &core), machine));
     for (output, machine) in outputs {
         assert_eq!(code(&output), Some(0), "{}", said(&output));
         let elf = decompressed(&machine.core());
@@ -368,7 +368,7 @@ fn limits_and_rates_leave_an_entry_and_no_core() {
 fn what_is_wrong_in_the_configuration_is_journalled_and_the_default_holds() {
     let subject = Subject::start(&["1", "1"]);
     let machine = Machine::new("compress = lzo\nsize = 7");
-    assert_eq!(code(&machine.take(&nobody(), &core_of(&subject))), Some(0));
+    assert_eq!(code(&machine.take(&absent(), &core_of(&subject))), Some(0));
     assert!(machine.core().extension().is_some_and(|extension| extension == "zst"));
     let messages: Vec<String> = machine.entries().iter().map(|entry| entry["MESSAGE"].clone()).collect();
     assert_eq!(messages.len(), 3);
@@ -398,7 +398,7 @@ fn old_cores_make_room() {
     let core = core_of(&subject);
     let machine = Machine::new("compress = none\nmax_total = 30M");
     for _ in 0..3 {
-        let output = machine.take(&nobody(), &core);
+        let output = machine.take(&absent(), &core);
         assert_eq!(code(&output), Some(0), "{}", said(&output));
         // The one before is gone.
         assert_eq!(fs::read(machine.core()).unwrap().len(), core.len());
@@ -410,7 +410,7 @@ fn a_crash_storm_shares_the_budget() {
     let subject = Subject::start(&["20", "1"]);
     let core = core_of(&subject);
     let machine = Machine::new("rate = none\nmax_memory = 24M\nthreads = 1");
-    let pids: Vec<String> = (0..6).map(|_| nobody()).collect();
+    let pids: Vec<String> = (0..6).map(|_| absent()).collect();
     std::thread::scope(|scope| {
         let runs: Vec<_> = pids.iter().map(|pid| scope.spawn(|| machine.take(pid, &core))).collect();
         for run in runs {
@@ -435,7 +435,7 @@ fn a_full_disk_leaves_an_entry_and_what_there_was_room_for() {
     let text = fs::read_to_string(machine.path("core.conf")).unwrap();
     let text = format!("{text}directory = {}\ncompress = none\n", machine.path("disk").display());
     fs::write(machine.path("core.conf"), text).unwrap();
-    let crash = format!("{0} {0} 0 0 11 1764172495 {UNLIMITED} host comm", nobody());
+    let crash = format!("{0} {0} 0 0 11 1764172495 {UNLIMITED} host comm", absent());
     let script = format!(
         "{BINARY} core-handler --config core.conf {crash} <input; code=$?; cp disk/core.* . ; exit $code"
     );
@@ -446,7 +446,7 @@ fn a_full_disk_leaves_an_entry_and_what_there_was_room_for() {
     assert!(entry["MESSAGE"].contains("No space left on device"), "{}", entry["MESSAGE"]);
     // Where there is no room from the start, not even a file is made.
     let machine = Machine::new("keep_free = 100%");
-    assert_eq!(code(&machine.take(&nobody(), &core)), Some(1));
+    assert_eq!(code(&machine.take(&absent(), &core)), Some(1));
     assert_eq!(machine.cores(), Vec::<PathBuf>::new());
     assert!(machine.entry()["MESSAGE"].contains("There is no core"));
 }
@@ -454,7 +454,7 @@ fn a_full_disk_leaves_an_entry_and_what_there_was_room_for() {
 #[test]
 fn a_core_that_outgrows_its_room_is_ended() {
     let machine = Machine::new("compress = none\nmax_total = 2M\nmax_memory = 1M");
-    let mut child = machine.handler(&nobody(), UNLIMITED).spawn().unwrap();
+    let mut child = machine.handler(&absent(), UNLIMITED).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     // Endless. The process in the kernel's place goes on once it is ended.
     while pipe.write_all(&[7; 1 << 20]).is_ok() {}
@@ -474,7 +474,7 @@ fn a_killed_handler_leaves_a_marked_core_and_nothing_that_counts() {
     let subject = Subject::start(&["20", "1"]);
     let core = core_of(&subject);
     let machine = Machine::new("compress = none\nmax_memory = 1M\nthreads = 1\nread = pipe");
-    let mut child: Child = machine.handler(&nobody(), UNLIMITED).spawn().unwrap();
+    let mut child: Child = machine.handler(&absent(), UNLIMITED).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     // More than the buffer, so that part of it is written. The kernel has not come to the end.
     let (taken, rest) = core.split_at(core.len() - PAGE);
@@ -494,10 +494,10 @@ fn a_killed_handler_leaves_a_marked_core_and_nothing_that_counts() {
     // Not enough for both.
     let marked = on_disk(&fs::metadata(&path).unwrap());
     let whole = Machine::new("compress = none");
-    assert_eq!(code(&whole.take(&nobody(), &core)), Some(0));
+    assert_eq!(code(&whole.take(&absent(), &core)), Some(0));
     let room = on_disk(&fs::metadata(whole.core()).unwrap()) + marked / 2;
     machine.configure(&format!("max_memory = 64M\nmax_total = {room}\ncompress = none"));
-    assert_eq!(code(&machine.take(&nobody(), &core)), Some(0));
+    assert_eq!(code(&machine.take(&absent(), &core)), Some(0));
     assert!(fs::read(machine.core()).unwrap() == core, "the marked core made room");
     let message = machine.entry()["MESSAGE"].clone();
     assert!(message.contains("buffer of 67108864 bytes"), "what was reserved is free again: {message}");
@@ -511,7 +511,7 @@ fn cores_are_encrypted_if_there_are_recipients() {
     let subject = Subject::start(&["20", "1"]);
     let core = core_of(&subject);
     let machine = Machine::new(&format!("recipients = {}", key("ssh.pub").display()));
-    let output = machine.take(&nobody(), &core);
+    let output = machine.take(&absent(), &core);
     assert_eq!(code(&output), Some(0), "{}", said(&output));
     let path = machine.core();
     assert!(path.to_str().unwrap().ends_with(".zst.age"));
@@ -525,7 +525,7 @@ fn cores_are_encrypted_if_there_are_recipients() {
     assert!(elf == core);
     // What cannot be encrypted is not written.
     let machine = Machine::new("recipients = /nowhere");
-    assert_eq!(code(&machine.take(&nobody(), &core)), Some(1));
+    assert_eq!(code(&machine.take(&absent(), &core)), Some(1));
     assert_eq!(machine.cores(), Vec::<PathBuf>::new());
     assert!(machine.entry()["MESSAGE"].contains("nothing is written in the clear"));
 }
@@ -536,7 +536,7 @@ fn the_pipe_is_closed_at_the_end_of_the_core() {
     let core = core_of(&subject);
     let machine = Machine::new("read = pipe");
 
-    let mut child = machine.handler(&nobody(), UNLIMITED).spawn().unwrap();
+    let mut child = machine.handler(&absent(), UNLIMITED).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     pipe.write_all(&core).unwrap();
     // More than the core says is not taken: the end is closed as soon as all has come.

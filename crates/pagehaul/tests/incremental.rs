@@ -3,6 +3,7 @@
 #![cfg(feature = "process")]
 
 mod common {
+    pub mod criu;
     pub mod subject;
 }
 
@@ -10,23 +11,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use common::criu::{said, with_criu};
 use common::subject::{Subject, tool};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
-
-fn stand_in() -> PathBuf {
-    std::env::current_exe().unwrap().parent().unwrap().join("../examples/criu_stand_in")
-}
-
-fn with_criu(command: &str) -> Command {
-    let mut command = tool(&[command, "--criu"]);
-    command.arg(stand_in());
-    command
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8([output.stdout.as_slice(), &output.stderr].concat()).unwrap()
-}
 
 /// Checkpoints of one process, named by numbers, and its memory at each.
 struct Generations {

@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use crate::error::ProcessError;
 use crate::units::Pid;
 
+/// `PF_KTHREAD` of include/linux/sched.h, in the flags of /proc/PID/stat.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
 /// The path of a file of a process.
 pub(crate) fn path(pid: Pid, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/{name}"))
@@ -238,7 +241,10 @@ pub(crate) fn examine(pid: Pid) -> Result<Status, ProcessError> {
     let living = threads(pid)?.into_iter().filter_map(|tid| Status::read(tid).ok()).find(|s| !s.is_dead());
     let Some(living) = living else { return Err(ProcessError::Zombie(pid)) };
     if !living.has_memory {
-        return Err(ProcessError::KernelThread(pid));
+        return Err(match Stat::read(pid, pid)?.flags & KERNEL_THREAD {
+            0 => ProcessError::Refused(format!("process {pid} is ending, and has no memory any more")),
+            _ => ProcessError::KernelThread(pid),
+        });
     }
     if living.tracer != 0 {
         return Err(traced(pid, living.tracer));

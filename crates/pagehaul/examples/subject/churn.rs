@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
+use std::sync::{Arc, Barrier};
 
 const PAGE: usize = 4096;
 /// Bytes of each thread's memory.
@@ -23,9 +24,13 @@ unsafe impl Send for Area {}
 pub fn start() {
     let ways: [fn(&mut Area); 9] =
         [write, remap, map_again, drop_pages, huge, protect, fork, write_from_outside, file];
+    // A stack that is mapped later could get a place that a thread has unmapped, and is about to map again.
+    let all = Arc::new(Barrier::new(ways.len()));
     for way in ways {
         let mut area = Area { base: map(null_mut(), 0, -1), state: 88_172_645_463_325_252 };
+        let all = Arc::clone(&all);
         std::thread::spawn(move || {
+            all.wait();
             loop {
                 way(&mut area);
                 std::thread::yield_now();
