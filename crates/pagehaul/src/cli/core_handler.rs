@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &CoreHandlerArguments) -> anyhow::Result<ExitCode> 
             ExitCode::from(exit::INCOMPLETE)
         }
         Handled::None(why) => {
-            tell!("pagehaul: there is no core: {why}");
+            tell!("pagehaul: no core was written: {why}");
             ExitCode::FAILURE
         }
     })
@@ -112,7 +112,7 @@ fn encrypt(
     let keys = [file.to_str().ok_or_else(|| clear(format!("{} is not UTF-8", file.display())))?.to_owned()];
     let recipients =
         Recipients::parse(&keys).map_err(|error| clear(format!("{}: {error}", file.display())))?;
-    let recipients = recipients.ok_or_else(|| clear(format!("{} names nobody", file.display())))?;
+    let recipients = recipients.ok_or_else(|| clear(format!("{} has no recipients", file.display())))?;
     let mut output = encrypted::new_file(path, false, &[]).map_err(|error| error.to_string())?;
     let encrypting =
         Uploading::encrypt(output.file().clone(), path, &recipients).map_err(|error| error.to_string());
