@@ -33,14 +33,19 @@ mkdir "$tree/vendor"
 tar -xf "$out/pagehaul-$version-vendor.tar.xz" -C "$tree/vendor"
 cp -r packaging/source/debian "$tree/debian"
 sed -i "s/@MAINTAINER@/$maintainer/" "$tree/debian/control"
-for package in pagehaul pagehaul-kdump pagehaul-fleet; do
+for package in pagehaul pagehaul-kdump pagehaul-fleet pagehaul-core; do
     cp packaging/lintian/$package "$tree/debian/$package.lintian-overrides"
 done
-for script in preinst postinst postrm; do
+for script in packaging/kdump/debian/preinst packaging/kdump/debian/postinst packaging/kdump/debian/postrm packaging/debian/postrm \
+    packaging/core/debian/postinst packaging/core/debian/postrm; do
+    case $script in
+    packaging/debian/*) package=pagehaul ;;
+    packaging/kdump/*) package=pagehaul-kdump ;;
+    packaging/core/*) package=pagehaul-core ;;
+    esac
     # debhelper adds its own parts.
-    sed '$a\\n#DEBHELPER#' packaging/kdump/debian/$script >"$tree/debian/pagehaul-kdump.$script"
+    sed '$a\\n#DEBHELPER#' $script >"$tree/debian/$package.${script##*/}"
 done
-sed '$a\\n#DEBHELPER#' packaging/debian/postrm >"$tree/debian/pagehaul.postrm"
 cat >"$tree/debian/changelog" <<END
 pagehaul ($version-1) unstable; urgency=medium
 
