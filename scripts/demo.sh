@@ -11,9 +11,9 @@ missing=$(scripts/setup.sh --missing demo | xargs)
 cat <<END
 == pagehaul: a $kernel kernel crashes in a virtual machine, its memory is captured, and the crash is explained
    What this takes at first; later runs fetch and compile nothing:
-     time       5 minutes of processor time, four of them to compile
+     time       4 minutes of processor time, more than 3 of them to compile
      downloads  420 MB: a kernel, its debug symbols for drgn (320 MB), QEMU, drgn; Rust's crates, if they are missing
-     disk       1.2 GB in $cache
+     disk       1.4 GB in $cache
                 0.3 GB in $target
      packages   of Debian, installed: ${missing:-none, all are there}
 END
