@@ -1,5 +1,5 @@
 //! What a kernel was doing when its memory was saved: tasks, CPUs, stacks, locks, memory, slab caches, vmalloc areas,
-//! block requests, network devices, timers, modules. In the order in which data flows:
+//! block requests, network devices, modules, and more on request. In the order in which data flows:
 //!
 //! 1. `machine`: the kernel's memory with its symbols, types and unwind tables ([`Machine`]); kernel stacks ([`unwind`]).
 //! 2. `structures`: readers of the kernel's structures, one file each.
@@ -37,18 +37,26 @@ pub use model::waits::{Held, Locks, Wait};
 pub use model::workers::Worker;
 pub use report::difference::{Change, Difference, Sides, difference};
 pub use report::gaps::{Gap, Gaps, Part};
+pub use report::on_request::{OnRequest, Requested};
 pub use report::triage::{LastLine, TaskStack, TriageReport};
 pub use structures::block::{Request, Suspended, disks, requests, suspended};
 pub use structures::crash_notes::saved_registers;
+pub use structures::interrupts::{CpuInterrupts, Interrupt, Interrupts};
+pub use structures::ipc::{Ipc, IpcObject};
 pub use structures::memory::{
     Counter, Counters, Memory, Process, Use, Zone, hugetlb_pages, is_kib, memory, nodes, zones_of,
 };
+pub use structures::mounts::{Mount, MountNamespace, Mounts};
 pub use structures::net::{Backlog, Net, NetDevice, TransmitQueue};
 pub use structures::paths::path;
 pub use structures::per_cpu_chunks::{PerCpuChunks, per_cpu_chunks};
+pub use structures::pressure::{Pressure, Pressures};
+pub use structures::rcu::{Rcu, RcuCallbacks};
 pub use structures::slab::{Cache, cache_node, caches, page_head};
+pub use structures::swap::{Swap, SwapDevice};
 pub use structures::system::{System, system};
 pub use structures::tasks::{Task, Tasks, tasks};
 pub use structures::timers::{Timer, Timers};
 pub use structures::vmalloc::{Vmalloc, VmallocCaller, caller_name, vmalloc, vmap_areas};
 pub use structures::vmas::Vma;
+pub use structures::workqueues::{PoolWorkqueue, WorkerPool, Workqueues};

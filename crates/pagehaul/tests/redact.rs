@@ -73,8 +73,26 @@ fn no_report_has_a_name_of_the_site() {
         assert!(summary.contains(kept), "{kept}: {summary}");
     }
     setup.succeeds(&["triage", "nas01/vmcore", "--redact", "key", "--html", "page.html"]);
-    let sections =
-        ["what", "verdict", "cpus", "tasks", "waits", "memory", "io", "net", "timers", "modules", "log"];
+    let sections = [
+        "what",
+        "verdict",
+        "cpus",
+        "tasks",
+        "waits",
+        "memory",
+        "io",
+        "net",
+        "workqueues",
+        "interrupts",
+        "rcu",
+        "timers",
+        "pressure",
+        "mounts",
+        "swap",
+        "ipc",
+        "modules",
+        "log",
+    ];
     let mut reports = vec![
         summary,
         fs::read_to_string(setup.path("page.html")).unwrap(),

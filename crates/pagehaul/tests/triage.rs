@@ -291,7 +291,14 @@ fn a_kernel_without_types_has_nothing_that_is_zero() {
     for (section, expected) in [
         ("io", "Block requests in flight: not known\n"),
         ("net", "Network: not known\n"),
+        ("workqueues", "Workqueues: not known; works that wait for a worker: not known\n"),
+        ("interrupts", "Interrupts: not known\n"),
+        ("rcu", "RCU: not known\n"),
         ("timers", "Pending timers: not known\n"),
+        ("pressure", "Pressure: not known\n"),
+        ("mounts", "Mounts: not known\n"),
+        ("swap", "Swap devices: not known\n"),
+        ("ipc", "IPC of System V: not known\n"),
     ] {
         let said = setup.succeeds(&["triage", "--section", section, "vmcore"]);
         assert!(said.contains(expected), "{said}");

@@ -8,6 +8,7 @@ mod addresses;
 mod allowed;
 mod embedded;
 mod names;
+mod on_request;
 #[cfg(feature = "owners")]
 mod owners;
 mod peers;

@@ -12,6 +12,7 @@ import time
 
 import drgn
 import numpy
+import on_request
 import riscv64
 from dumps import Dump
 from drgn.helpers.linux.cpumask import for_each_online_cpu, for_each_possible_cpu
@@ -94,6 +95,8 @@ def with_drgn(pagehaul, core, vmlinux, report):
     row("vmalloc areas", min(areas, report["vmalloc"]["areas"]), max(areas, report["vmalloc"]["areas"]))
     network(prog, report)
     timers(prog, pagehaul, core)
+    for what, ours, theirs in on_request.facts(prog, triage(pagehaul, core, *on_request.options())):
+        compare(what, ours, theirs)
     return prog
 
 

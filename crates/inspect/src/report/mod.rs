@@ -3,4 +3,5 @@
 pub(crate) mod ahead;
 pub(crate) mod difference;
 pub(crate) mod gaps;
+pub(crate) mod on_request;
 pub(crate) mod triage;

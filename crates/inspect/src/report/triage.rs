@@ -25,7 +25,6 @@ use crate::structures::net::{Net, net};
 use crate::structures::slab::{Cache, caches};
 use crate::structures::system::{System, system};
 use crate::structures::tasks::{Task, Tasks, tasks};
-use crate::structures::timers::{Timers, timers};
 use crate::structures::vmalloc::{Vmalloc, vmalloc};
 use crate::unwind::Unwinder;
 
@@ -284,11 +283,6 @@ impl TriageReport {
         let unwinder = machine.unwinder();
         let stack = |task: &Task| stack_of(machine, &unwinder, &self.cpus, task);
         self.tasks.all.iter().map(|task| TaskStack { pid: task.pid, stack: stack(task) }).collect()
-    }
-
-    /// Reads all pending timers.
-    pub fn timers(&self, machine: &Machine<'_>) -> Timers {
-        timers(machine, &self.tasks)
     }
 
     /// Unwinds one task.

@@ -18,11 +18,16 @@ pub(crate) fn file_name(machine: &Machine<'_>, file: u64) -> Result<String, Faul
 
 /// The path of a name within its file system.
 pub fn path(dentry: &Object<'_>) -> Result<String, Fault> {
+    path_below(dentry, 0)
+}
+
+/// The path of a name within the directory whose `struct dentry` is at `root`, or within its file system.
+pub(crate) fn path_below(dentry: &Object<'_>, root: u64) -> Result<String, Fault> {
     let mut parts = Vec::new();
     let mut at = *dentry;
     for _ in 0..DEEPEST {
         let parent = at.get("d_parent")?.target()?;
-        if parent.address() == at.address() {
+        if parent.address() == at.address() || at.address() == root {
             break;
         }
         // 2d9e4d2a1d32 (6.14) wrapped d_name.

@@ -11,7 +11,8 @@ use clap::{Args, Subcommand};
 use pagehaul_erase::{Found, Subject};
 use pagehaul_facts::Facts;
 use pagehaul_inspect::{
-    Detail, Machine, StackTrace, Task, TaskStack, Timers, TriageReport, detail, difference, per_cpu_free,
+    Detail, Machine, OnRequest, Requested, StackTrace, Task, TaskStack, TriageReport, detail, difference,
+    per_cpu_free,
 };
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder};
@@ -21,7 +22,7 @@ use serde::Serialize;
 
 use self::owners::Owners;
 use crate::cli::options::{Identity, ImageLayout, Json, LIVE, Verbose};
-use crate::cli::redact::{Redact, Redaction};
+use crate::cli::redact::{Names, Redact, Redaction};
 use crate::cli::{completeness, pstore};
 use crate::crash_report::{CrashReport, Outcome, PerCpuFree, limit_process};
 #[cfg(feature = "html")]
@@ -32,9 +33,9 @@ use crate::sandbox::{self, Sandbox};
 /// Explain why a machine crashed or stalled, from its dump alone
 ///
 /// Needs no debug symbols: names, types and unwind tables are in the kernel's memory, at every dump level. Every line rests
-/// on the dump; a frame that was searched on the stack instead of unwound has a `?`. --json holds all tasks, stacks and
-/// timers only with --tasks, --stacks and --section timers, and one task alone with --pid. Of the records that a crash left in pstore
-/// it shows what the log tells, with --json the facts.
+/// on the dump; a frame that was searched on the stack instead of unwound has a `?`. --json holds all tasks and stacks
+/// only with --tasks and --stacks, the sections from workqueues to ipc only if they are named with --section, and one task alone with
+/// --pid. Of the records that a crash left in pstore it shows what the log tells, with --json the facts.
 ///
 /// Exit status: 0, the report was printed; 1, the dump cannot be read or has no symbols; 2, the command line is wrong; 3, the dump is
 /// incomplete, and what is there was reported.
@@ -67,7 +68,7 @@ pub(crate) struct TriageArguments {
     /// Read the running kernel (/proc/kcore) instead of a dump. Needs root
     #[arg(long)]
     live: bool,
-    /// Print this section in full; may be repeated
+    /// Print this section in full; may be repeated. Those from workqueues to ipc are in no report unless they are asked for
     #[arg(short, long, value_parser = sections(), value_name = "NAME")]
     section: Vec<Section>,
     /// List all tasks
@@ -154,9 +155,21 @@ impl TriageArguments {
 }
 
 /// What is known of a dump.
-struct Explained {
+struct Explained<'a> {
     report: TriageReport,
     owners: Option<Owners>,
+    /// What hides names in what is read later.
+    redaction: Option<(&'a Redaction, Names)>,
+}
+
+impl Explained<'_> {
+    fn on_request(&self, machine: &Machine<'_>, asked: &[Requested]) -> OnRequest {
+        let mut found = OnRequest::read(machine, &self.report, asked);
+        if let Some((redaction, names)) = &self.redaction {
+            redaction.on_request(&mut found, names);
+        }
+        found
+    }
 }
 
 #[derive(Serialize)]
@@ -177,8 +190,8 @@ struct Printed<'a> {
     tasks: Option<&'a [Task]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks: Option<Vec<TaskStack>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    timers: Option<Timers>,
+    #[serde(flatten)]
+    on_request: OnRequest,
 }
 
 pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
@@ -234,7 +247,7 @@ fn explain<T>(
     live: bool,
     asks_for_owners: bool,
     redaction: Option<&Redaction>,
-    then: impl FnOnce(&Machine<'_>, Explained, &str) -> anyhow::Result<T>,
+    then: impl FnOnce(&Machine<'_>, Explained<'_>, &str) -> anyhow::Result<T>,
 ) -> anyhow::Result<(T, ExitCode)> {
     let source = open()?;
     let result = explain_source(&source, live, asks_for_owners, redaction, then);
@@ -249,7 +262,7 @@ fn explain_source<T>(
     live: bool,
     asks_for_owners: bool,
     redaction: Option<&Redaction>,
-    then: impl FnOnce(&Machine<'_>, Explained, &str) -> anyhow::Result<T>,
+    then: impl FnOnce(&Machine<'_>, Explained<'_>, &str) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let name = source.path().display().to_string();
     let memory = source.memory();
@@ -284,28 +297,31 @@ fn explain_source<T>(
             .missing
             .push("the kernel ran on while its memory was read: facts can contradict each other".into());
     }
-    let Some((redaction, _)) = &redaction else {
-        return then(&machine, Explained { report, owners }, &name);
+    let Some((hides, _)) = &redaction else {
+        return then(&machine, Explained { report, owners, redaction }, &name);
     };
     // Directories of dumps have the names of their machines.
-    let hidden = redaction.name("path", &name);
+    let hidden = hides.name("path", &name);
     report.missing.iter_mut().for_each(|why| *why = why.replace(&name, &hidden));
-    then(&machine, Explained { report, owners }, &hidden)
+    then(&machine, Explained { report, owners, redaction }, &hidden)
 }
 
 fn show(
     arguments: &TriageArguments,
     machine: &Machine<'_>,
-    explained: Explained,
+    explained: Explained<'_>,
     name: &str,
 ) -> anyhow::Result<()> {
-    let Explained { mut report, owners } = explained;
     #[cfg(feature = "html")]
     if let Some(path) = &arguments.html {
-        let page = draw::page(&report, &report.timers(machine), name);
+        let on_request = explained.on_request(machine, &Requested::ALL);
+        let page = draw::page(&explained.report, &on_request, name);
         files::write(path, &page, arguments.sources(), arguments.force)?;
         return say!("{}: written", path.display());
     }
+    let asked: Vec<Requested> = arguments.section.iter().filter_map(|section| section.requested()).collect();
+    let on_request = explained.on_request(machine, &asked);
+    let Explained { mut report, owners, redaction: _ } = explained;
     if let Some(pid) = arguments.pid {
         let task = report.tasks.by_pid(pid).with_context(|| format!("{name}: no task has the PID {pid}"))?;
         let detail = detail(machine, &report.cpus, task);
@@ -318,8 +334,13 @@ fn show(
         draw::name_commands(&mut report);
         let stacks = arguments.stacks.then(|| report.stacks(machine));
         let tasks = arguments.tasks.then_some(report.tasks.all.as_slice());
-        let timers = arguments.section.contains(&Section::Timers).then(|| report.timers(machine));
-        return printed::json(&Printed { report: &report, owners: owners.as_ref(), tasks, stacks, timers });
+        return printed::json(&Printed {
+            report: &report,
+            owners: owners.as_ref(),
+            tasks,
+            stacks,
+            on_request,
+        });
     }
     let text = if arguments.tasks || arguments.stacks {
         let stacks = if arguments.stacks { report.stacks(machine) } else { Vec::new() };
@@ -327,8 +348,7 @@ fn show(
     } else if arguments.section.is_empty() {
         draw::summary(&report, name)
     } else {
-        let timers = arguments.section.contains(&Section::Timers).then(|| report.timers(machine));
-        let mut text = draw::sections(&report, &timers.unwrap_or_default(), &arguments.section);
+        let mut text = draw::sections(&report, &on_request, &arguments.section);
         if let Some(owners) = owners.filter(|_| arguments.section.contains(&Section::Memory)) {
             text += &format!("\n{}", owners::text(&owners));
         }

@@ -1,7 +1,7 @@
 //! The report as a web page.
 
 use maud::{Markup, html};
-use pagehaul_inspect::{Part, System, Timers, TriageReport};
+use pagehaul_inspect::{OnRequest, Part, System, TriageReport};
 use pagehaul_machine::PageCount;
 use pagehaul_present::html::{facts, page as build, section, tiles};
 use pagehaul_present::number::{bytes, count};
@@ -18,7 +18,7 @@ const STYLE: &str = "pre { overflow-x: auto; margin: 0; font: 12.5px/1.45 ui-mon
                      ol { margin: 0; padding-left: 22px; } li { margin: 0 0 10px; } li b { font-size: 15px; }";
 
 /// The sections below the verdict, with their titles. Their texts begin with a heading or a table.
-const SECTIONS: [(Section, &str); 10] = [
+const SECTIONS: [(Section, &str); 17] = [
     (Section::What, "What happened"),
     (Section::Cpus, "CPUs"),
     (Section::Tasks, "Tasks"),
@@ -26,13 +26,20 @@ const SECTIONS: [(Section, &str); 10] = [
     (Section::Memory, "Memory"),
     (Section::Io, "Block requests"),
     (Section::Net, "Network"),
+    (Section::Workqueues, "Workqueues"),
+    (Section::Interrupts, "Interrupts"),
+    (Section::Rcu, "RCU"),
     (Section::Timers, "Timers"),
+    (Section::Pressure, "Pressure"),
+    (Section::Mounts, "Mounts"),
+    (Section::Swap, "Swap devices"),
+    (Section::Ipc, "IPC of System V"),
     (Section::Modules, "Modules"),
     (Section::Log, "The log's last words"),
 ];
 
 /// Builds the web page of the dump `name`.
-pub fn page(report: &TriageReport, timers: &Timers, name: &str) -> String {
+pub fn page(report: &TriageReport, on_request: &OnRequest, name: &str) -> String {
     let system = &report.system;
     let about = about(system, name);
     let (managed, free) = report.memory.total();
@@ -86,7 +93,7 @@ pub fn page(report: &TriageReport, timers: &Timers, name: &str) -> String {
         (tiles(figures))
         (section("Verdict", "The weightiest findings, each with its evidence and what to look at next.", verdict(report)))
         @for (which, title) in SECTIONS {
-            (section(title, "", pre(&text::sections_only(report, timers, &[which]))))
+            (section(title, "", pre(&text::sections_only(report, on_request, &[which]))))
         }
         @if !report.missing.is_empty() {
             (section("Missing", "What could not be read, and why.", pre(&missing(report))))

@@ -77,6 +77,22 @@ pub(super) fn at_least(report: &TriageReport, part: Part) -> &'static str {
     if report.gaps.is_partial(part) { "at least " } else { "" }
 }
 
+/// How many were found, if some may be missing because of `broken`.
+pub(super) fn known(found: usize, broken: &[String]) -> String {
+    match (found, broken.is_empty()) {
+        (0, false) => "not known".to_owned(),
+        (found, false) => format!("at least {}", count(found as u64)),
+        (found, true) => count(found as u64),
+    }
+}
+
+/// Why some may be missing.
+pub(super) fn whys(broken: &[String], out: &mut String) {
+    for why in broken {
+        put!(out, "  {why}");
+    }
+}
+
 pub(super) fn more(all: usize, shown: usize, what: &str, out: &mut String) {
     if all > shown {
         put!(out, "  and {} more {what}", count((all - shown) as u64));

@@ -13,27 +13,34 @@ mod cpus;
 mod diff;
 #[cfg(feature = "html")]
 mod html;
+mod interrupts;
 mod io;
+mod ipc;
 mod lines;
 mod log;
 mod memory;
 mod modules;
+mod mounts;
 mod net;
 mod next;
 mod one_task;
+mod pressure;
+mod rcu;
 mod section;
 mod stack;
+mod swap;
 mod tasks;
 mod text;
 mod timers;
 mod verdict;
 mod waits;
 mod what;
+mod workqueues;
 
 #[cfg(feature = "html")]
 pub use html::page;
 pub use next::name_commands;
-use pagehaul_inspect::{Detail, Difference, StackTrace, Task, TaskStack, Timers, TriageReport};
+use pagehaul_inspect::{Detail, Difference, OnRequest, StackTrace, Task, TaskStack, TriageReport};
 pub use section::Section;
 
 /// Formats the one screen of the dump `name`.
@@ -42,8 +49,8 @@ pub fn summary(report: &TriageReport, name: &str) -> String {
 }
 
 /// Formats some sections, in full, and what is missing.
-pub fn sections(report: &TriageReport, timers: &Timers, sections: &[Section]) -> String {
-    text::sections(report, timers, sections)
+pub fn sections(report: &TriageReport, on_request: &OnRequest, sections: &[Section]) -> String {
+    text::sections(report, on_request, sections)
 }
 
 /// Formats all tasks, with their stacks if there are any.

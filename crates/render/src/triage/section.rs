@@ -1,3 +1,5 @@
+use pagehaul_inspect::Requested;
+
 /// Parts of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
@@ -17,8 +19,22 @@ pub enum Section {
     Io,
     /// The network.
     Net,
+    /// Workqueues.
+    Workqueues,
+    /// Interrupts and softirqs.
+    Interrupts,
+    /// RCU.
+    Rcu,
     /// Timers.
     Timers,
+    /// Pressure.
+    Pressure,
+    /// Mounts.
+    Mounts,
+    /// Swap devices.
+    Swap,
+    /// IPC of System V.
+    Ipc,
     /// Modules.
     Modules,
     /// The end of the log.
@@ -27,7 +43,7 @@ pub enum Section {
 
 impl Section {
     /// All of them, in the order of the report.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 18] = [
         Self::What,
         Self::Verdict,
         Self::Cpus,
@@ -36,7 +52,14 @@ impl Section {
         Self::Memory,
         Self::Io,
         Self::Net,
+        Self::Workqueues,
+        Self::Interrupts,
+        Self::Rcu,
         Self::Timers,
+        Self::Pressure,
+        Self::Mounts,
+        Self::Swap,
+        Self::Ipc,
         Self::Modules,
         Self::Log,
     ];
@@ -52,7 +75,14 @@ impl Section {
             Self::Memory => "memory",
             Self::Io => "io",
             Self::Net => "net",
+            Self::Workqueues => "workqueues",
+            Self::Interrupts => "interrupts",
+            Self::Rcu => "rcu",
             Self::Timers => "timers",
+            Self::Pressure => "pressure",
+            Self::Mounts => "mounts",
+            Self::Swap => "swap",
+            Self::Ipc => "ipc",
             Self::Modules => "modules",
             Self::Log => "log",
         }
@@ -69,9 +99,31 @@ impl Section {
             Self::Memory => "Zones, counters, largest processes, slab caches, vmalloc",
             Self::Io => "Block requests in flight",
             Self::Net => "Network devices, their transmit queues, backlogs of received packets",
+            Self::Workqueues => "Works that wait, and the pools of workers",
+            Self::Interrupts => "Interrupts and softirqs of each CPU",
+            Self::Rcu => "The grace period of RCU, and which CPUs and tasks it waits for",
             Self::Timers => "Pending timers of each CPU",
+            Self::Pressure => "How long tasks waited for CPUs, memory and disks (PSI)",
+            Self::Mounts => "Mounted file systems of all mount namespaces",
+            Self::Swap => "Swap devices and files",
+            Self::Ipc => "Shared memory, semaphores and message queues of System V",
             Self::Modules => "Loaded modules",
             Self::Log => "The end of the kernel log",
         }
+    }
+
+    /// What has to be read for it besides the report.
+    pub fn requested(self) -> Option<Requested> {
+        Some(match self {
+            Self::Workqueues => Requested::Workqueues,
+            Self::Interrupts => Requested::Interrupts,
+            Self::Rcu => Requested::Rcu,
+            Self::Timers => Requested::Timers,
+            Self::Pressure => Requested::Pressure,
+            Self::Mounts => Requested::Mounts,
+            Self::Swap => Requested::Swap,
+            Self::Ipc => Requested::Ipc,
+            _ => return None,
+        })
     }
 }

@@ -1,9 +1,12 @@
 //! The one screen, and sections.
 
-use pagehaul_inspect::{Timers, TriageReport};
+use pagehaul_inspect::{OnRequest, TriageReport};
 
 use super::lines::{header, missing};
-use super::{Section, cpus, io, log, memory, modules, net, tasks, timers, verdict, waits, what};
+use super::{
+    Section, cpus, interrupts, io, ipc, log, memory, modules, mounts, net, pressure, rcu, swap, tasks,
+    timers, verdict, waits, what, workqueues,
+};
 
 /// The one screen.
 pub(super) fn summary(report: &TriageReport, name: &str) -> String {
@@ -23,14 +26,14 @@ pub(super) fn summary(report: &TriageReport, name: &str) -> String {
 }
 
 /// Some sections, in full, and what is missing.
-pub(super) fn sections(report: &TriageReport, timers: &Timers, sections: &[Section]) -> String {
-    let mut out = sections_only(report, timers, sections);
+pub(super) fn sections(report: &TriageReport, on_request: &OnRequest, sections: &[Section]) -> String {
+    let mut out = sections_only(report, on_request, sections);
     missing(report, &mut out);
     out
 }
 
 /// Some sections, in full.
-pub(super) fn sections_only(report: &TriageReport, timers: &Timers, sections: &[Section]) -> String {
+pub(super) fn sections_only(report: &TriageReport, on_request: &OnRequest, sections: &[Section]) -> String {
     let mut out = String::new();
     for section in sections {
         match section {
@@ -42,10 +45,28 @@ pub(super) fn sections_only(report: &TriageReport, timers: &Timers, sections: &[
             Section::Memory => memory::memory(report, &mut out, true),
             Section::Io => io::io(report, &mut out, true),
             Section::Net => net::net(report, &mut out, true),
-            Section::Timers => timers::timers(timers, &mut out),
+            Section::Workqueues => put_one(&on_request.workqueues, workqueues::workqueues, &mut out),
+            Section::Interrupts => put_one(&on_request.interrupts, interrupts::interrupts, &mut out),
+            Section::Rcu => put_one(&on_request.rcu, rcu::rcu, &mut out),
+            Section::Timers => put_one(&on_request.timers, timers::timers, &mut out),
+            Section::Pressure => put_one(&on_request.pressure, pressure::pressure, &mut out),
+            Section::Mounts => put_one(&on_request.mounts, mounts::mounts, &mut out),
+            Section::Swap => {
+                if let Some(found) = &on_request.swap {
+                    swap::swap(found, report.system.page_size, &mut out);
+                }
+            }
+            Section::Ipc => put_one(&on_request.ipc, ipc::ipc, &mut out),
             Section::Modules => modules::modules(report, &mut out, true),
             Section::Log => log::log(report, &mut out),
         }
     }
     out
+}
+
+/// Puts a section that was read on request.
+fn put_one<T>(found: &Option<T>, put: impl FnOnce(&T, &mut String), out: &mut String) {
+    if let Some(found) = found {
+        put(found, out);
+    }
 }

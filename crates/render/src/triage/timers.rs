@@ -2,18 +2,12 @@
 
 use pagehaul_inspect::Timers;
 use pagehaul_present::Table;
-use pagehaul_present::number::count;
 use pagehaul_present::time::seconds;
 
-use super::lines::Lines as _;
+use super::lines::{Lines as _, known, whys};
 
 pub(super) fn timers(timers: &Timers, out: &mut String) {
-    let number = match (timers.all.is_empty(), timers.broken.is_empty()) {
-        (true, false) => "not known".to_owned(),
-        (false, false) => format!("at least {}", count(timers.all.len() as u64)),
-        (_, true) => count(timers.all.len() as u64),
-    };
-    put!(out, "\nPending timers: {number}");
+    put!(out, "\nPending timers: {}", known(timers.all.len(), &timers.broken));
     let mut table = Table::new(["CPU", "expires in", "kind", "function", "for", "address"]).left([2, 3, 4]);
     for timer in &timers.all {
         let sign = if timer.seconds < 0.0 { "-" } else { "" };
@@ -29,7 +23,5 @@ pub(super) fn timers(timers: &Timers, out: &mut String) {
     if !timers.all.is_empty() {
         out.put_table(&table);
     }
-    for why in &timers.broken {
-        put!(out, "  {why}");
-    }
+    whys(&timers.broken, out);
 }

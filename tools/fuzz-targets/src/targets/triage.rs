@@ -2,7 +2,7 @@
 
 use crate::{Base, Simulation};
 use pagehaul_erase::Subject;
-use pagehaul_inspect::{Machine, TriageReport, detail, difference, per_cpu_free};
+use pagehaul_inspect::{Machine, OnRequest, Requested, TriageReport, detail, difference, per_cpu_free};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_physmem::{PhysMemory, Wrap};
 
@@ -39,7 +39,7 @@ pub fn run(data: &[u8]) {
     let log = KernelLog::read(&simulation);
     let report = TriageReport::new(&machine, log.as_ref());
     report.stacks(&machine);
-    report.timers(&machine);
+    OnRequest::read(&machine, &report, &Requested::ALL);
     let _ = per_cpu_free(&machine);
     for task in report.tasks.all.iter().take(DETAILED) {
         detail(&machine, &report.cpus, task);
