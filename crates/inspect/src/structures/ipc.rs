@@ -1,11 +1,10 @@
 //! IPC of System V: shared memory, semaphores, message queues.
 
-use std::collections::HashSet;
-
 use pagehaul_btf::{Fault, Object};
 use pagehaul_machine::PageCount;
 use serde::Serialize;
 
+use super::namespaces::{Namespace, namespaces};
 use super::tasks::Tasks;
 use crate::hex::Hex;
 use crate::machine::Machine;
@@ -68,20 +67,8 @@ pub fn ipc(machine: &Machine<'_>, tasks: &Tasks) -> Ipc {
 
 fn read(machine: &Machine<'_>, tasks: &Tasks, found: &mut Ipc) -> Result<(), Fault> {
     let initial = machine.symbol("init_ipc_ns")?;
-    let mut namespaces = vec![initial];
-    let mut seen = HashSet::from([initial]);
-    for task in &tasks.all {
-        let object = machine.space().object(task.address.0, "task_struct")?;
-        // A task that has ended has no namespaces.
-        let Ok(proxy) = object.get("nsproxy").and_then(|proxy| proxy.target()) else { continue };
-        let namespace = proxy.get("ipc_ns")?.pointer()?;
-        if namespace != 0 && seen.insert(namespace) {
-            namespaces.push(namespace);
-        }
-    }
-    for namespace in namespaces {
-        let object = machine.space().object(namespace, "ipc_namespace")?;
-        let number = Some(object.number("ns.inum")?).filter(|_| namespace != initial);
+    for Namespace { object, number, .. } in namespaces(machine, tasks, "ipc_ns", &mut found.broken) {
+        let number = Some(number).filter(|_| object.address() != initial);
         for (index, kind) in KINDS.into_iter().enumerate() {
             let walk = object.get("ids")?.index(index as u64)?.get("ipcs_idr.idr_rt")?.xarray()?;
             found.broken.extend(walk.broken);

@@ -8,6 +8,7 @@ pub(crate) mod interrupts;
 pub(crate) mod ipc;
 pub(crate) mod memory;
 pub(crate) mod mounts;
+pub(crate) mod namespaces;
 pub(crate) mod net;
 pub(crate) mod paths;
 pub(crate) mod per_cpu_chunks;

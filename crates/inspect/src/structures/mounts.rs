@@ -1,12 +1,13 @@
 //! Mounted file systems, by mount namespace.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use pagehaul_btf::{Fault, Object};
 use serde::Serialize;
 
+use super::namespaces::{Namespace, namespaces};
 use super::paths::path_below;
-use super::tasks::{Task, Tasks};
+use super::tasks::Tasks;
 use crate::hex::Hex;
 use crate::machine::Machine;
 
@@ -72,25 +73,10 @@ pub fn mounts(machine: &Machine<'_>, tasks: &Tasks) -> Mounts {
 }
 
 fn read(machine: &Machine<'_>, tasks: &Tasks, found: &mut Mounts) -> Result<(), Fault> {
-    let mut places: HashMap<u64, usize> = HashMap::new();
-    let mut namespaces = Vec::new();
-    for task in &tasks.all {
-        let object = machine.space().object(task.address.0, "task_struct")?;
-        // A task that has ended has no namespaces.
-        let Ok(proxy) = object.get("nsproxy").and_then(|proxy| proxy.target()) else { continue };
-        let Ok(namespace) = proxy.get("mnt_ns").and_then(|namespace| namespace.target()) else { continue };
-        let place = *places.entry(namespace.address()).or_insert(namespaces.len());
-        if place == namespaces.len() {
-            namespaces.push(namespace);
-            let number = namespace.number("ns.inum")?;
-            found.namespaces.push(MountNamespace { number, task: Task::label(task), tasks: 0 });
-        }
-        if let Some(namespace) = found.namespaces.get_mut(place) {
-            namespace.tasks += 1;
-        }
-    }
-    for namespace in namespaces {
-        let number = namespace.number("ns.inum")?;
+    for Namespace { object: namespace, number, first, tasks } in
+        namespaces(machine, tasks, "mnt_ns", &mut found.broken)
+    {
+        found.namespaces.push(MountNamespace { number, task: first.label(), tasks });
         // 2eea9ce4310d (6.8) replaced the list by a tree.
         let walk = match namespace.get("mounts") {
             Ok(tree) if tree.has("rb_node") => tree.tree("mount", "mnt_node")?,

@@ -49,9 +49,9 @@ pub fn pressures(machine: &Machine<'_>) -> Pressures {
 
 fn read(machine: &Machine<'_>, found: &mut Pressures) -> Result<(), Fault> {
     let space = machine.space();
-    // A kernel built without CONFIG_PSI has not this function, either.
-    let has = |name: &str| machine.symbols().address(name).is_some();
-    if !has("psi_task_change") && has("schedule") {
+    // Without CONFIG_PSI the structure is empty.
+    space.record("psi_group")?;
+    if !space.has("psi_group", "avg") {
         return Ok(());
     }
     let group = machine.variable("psi_system", "psi_group")?;
