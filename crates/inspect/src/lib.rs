@@ -41,6 +41,7 @@ pub use report::on_request::{OnRequest, Requested};
 pub use report::triage::{LastLine, TaskStack, TriageReport};
 pub use structures::block::{Request, Suspended, disks, requests, suspended};
 pub use structures::crash_notes::saved_registers;
+pub use structures::files::open_files;
 pub use structures::interrupts::{CpuInterrupts, Interrupt, Interrupts};
 pub use structures::ipc::{Ipc, IpcObject};
 pub use structures::memory::{
@@ -53,6 +54,7 @@ pub use structures::per_cpu_chunks::{PerCpuChunks, per_cpu_chunks};
 pub use structures::pressure::{Pressure, Pressures};
 pub use structures::rcu::{Rcu, RcuCallbacks};
 pub use structures::slab::{Cache, cache_node, caches, page_head};
+pub use structures::sockets::{Socket, Sockets};
 pub use structures::swap::{Swap, SwapDevice};
 pub use structures::system::{System, system};
 pub use structures::tasks::{Task, Tasks, tasks};

@@ -87,6 +87,8 @@ fn no_report_has_a_name_of_the_site() {
         "rcu",
         "timers",
         "pressure",
+        "sockets",
+        "sockets",
         "mounts",
         "swap",
         "ipc",

@@ -296,6 +296,7 @@ fn a_kernel_without_types_has_nothing_that_is_zero() {
         ("rcu", "RCU: not known\n"),
         ("timers", "Pending timers: not known\n"),
         ("pressure", "Pressure: not known\n"),
+        ("sockets", "Sockets of processes: not known\n"),
         ("mounts", "Mounts: not known\n"),
         ("swap", "Swap devices: not known\n"),
         ("ipc", "IPC of System V: not known\n"),

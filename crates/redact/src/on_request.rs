@@ -1,8 +1,8 @@
 //! Redacts the sections of a report that are read on request. Labels of tasks in them come from tasks that are redacted.
 
 use pagehaul_inspect::{
-    Interrupt, Interrupts, Ipc, Mount, Mounts, OnRequest, PoolWorkqueue, Pressures, Rcu, Swap, SwapDevice,
-    Timers, Workqueues,
+    Interrupt, Interrupts, Ipc, Mount, Mounts, OnRequest, PoolWorkqueue, Pressures, Rcu, Socket, Sockets,
+    Swap, SwapDevice, Timers, Workqueues,
 };
 
 use crate::allowed::is_device;
@@ -13,7 +13,7 @@ impl Redaction {
     /// Redacts what was read besides a report, whose names are given. Functions, types of file systems and interrupt controllers
     /// keep theirs; numbers are no names.
     pub fn on_request(&self, found: &mut OnRequest, names: &Names) {
-        let OnRequest { timers, interrupts, workqueues, rcu, pressure, mounts, swap, ipc } = found;
+        let OnRequest { timers, interrupts, workqueues, rcu, pressure, sockets, mounts, swap, ipc } = found;
         let mut broken = Vec::new();
         if let Some(Timers { all: _, broken: whys }) = timers {
             broken.push(whys);
@@ -48,6 +48,10 @@ impl Redaction {
         if let Some(Pressures { all: _, tasks: _, measured: _, broken: whys }) = pressure {
             broken.push(whys);
         }
+        if let Some(Sockets { all, broken: whys }) = sockets {
+            all.iter_mut().for_each(|socket| self.socket(socket));
+            broken.push(whys);
+        }
         if let Some(Mounts { namespaces: _, all, broken: whys }) = mounts {
             all.iter_mut().for_each(|mount| self.mount(mount));
             broken.push(whys);
@@ -63,6 +67,26 @@ impl Redaction {
         }
         for whys in broken {
             whys.iter_mut().for_each(|why| *why = self.sentence(why, names));
+        }
+    }
+
+    fn socket(&self, socket: &mut Socket) {
+        let Socket {
+            address: _,
+            family,
+            protocol: _,
+            state: _,
+            local,
+            remote,
+            received: _,
+            to_send: _,
+            backlog: _,
+            process: _,
+            holders: _,
+        } = socket;
+        let kind = if family.starts_with("IP") { "ip" } else { "path" };
+        for end in [local, remote].into_iter().flatten() {
+            *end = self.name(kind, end);
         }
     }
 

@@ -1,8 +1,8 @@
 """The sections of `pagehaul triage` that are read on request, as drgn's helpers and its debug symbols have them."""
 
-from drgn import Object
+from drgn import Object, cast
 from drgn.helpers.linux.cpumask import for_each_online_cpu, for_each_possible_cpu
-from drgn.helpers.linux.fs import for_each_mount, mount_dst, mount_fstype, mount_src
+from drgn.helpers.linux.fs import for_each_file, for_each_mount, mount_dst, mount_fstype, mount_src
 from drgn.helpers.linux.idr import idr_for_each_entry
 from drgn.helpers.linux.ipc import for_each_sysv_msg_queue, for_each_sysv_sem_array, for_each_sysv_shm
 from drgn.helpers.linux.irq import for_each_irq_desc, irq_desc_action_names, irq_desc_chip_name, irq_desc_kstat_cpu
@@ -11,7 +11,7 @@ from drgn.helpers.linux.percpu import per_cpu
 from drgn.helpers.linux.pid import for_each_task
 from drgn.helpers.linux.swap import for_each_swap_info, swap_file_path, swap_usage_in_pages
 
-SECTIONS = ["workqueues", "interrupts", "rcu", "pressure", "mounts", "swap", "ipc"]
+SECTIONS = ["workqueues", "interrupts", "rcu", "pressure", "sockets", "mounts", "swap", "ipc"]
 
 
 def options():
@@ -21,7 +21,7 @@ def options():
 
 def facts(prog, ours):
     """Yields what each section has: a name, pagehaul's facts as a set, and drgn's."""
-    for section in (workqueues, pools, interrupts, softirqs, rcu, pressure, mounts, swap, ipc):
+    for section in (workqueues, pools, interrupts, softirqs, rcu, pressure, sockets, mounts, swap, ipc):
         yield (section.__name__, *section(prog, ours))
     yield "sections on request that are whole", {why for name in SECTIONS for why in ours[name]["broken"]}, set()
 
@@ -102,6 +102,27 @@ def pressure(prog, ours):
                 theirs.add((resource, words[2].lower(), averages, group.total[0][state].value_() / 1e9))
     ours = {(p["resource"], p["kind"], tuple(p["percent"]), p["total"]) for p in ours["pressure"]["all"]}
     return ours, theirs
+
+
+def sockets(prog, ours):
+    theirs = {}
+    for task in for_each_task(prog):
+        if not task.files:
+            continue
+        for _, file in for_each_file(task):
+            if file.f_op != prog["socket_file_ops"].address_of_():
+                continue
+            sock = cast("struct socket *", file.private_data).sk
+            if sock:
+                common = sock.member_("__sk_common")
+                theirs[sock.value_()] = (common.skc_family.value_(), sock.sk_type.value_(), common.skc_num.value_(),
+                                         sock.sk_backlog.rmem_alloc.counter.value_())
+    names = {"UNIX": 1, "IPv4": 2, "IPv6": 10, "netlink": 16, "packet": 17, "vsock": 40}
+    ports = {int(s["address"], 16): s.get("local", ":0").rsplit(":", 1)[-1] for s in ours["sockets"]["all"]}
+    ours = {(int(s["address"], 16), names.get(s["family"])) for s in ours["sockets"]["all"]}
+    of_ip = {(at, int(ports[at])) for at, family in ours if family in (2, 10)}
+    return ours | of_ip, ({(at, fact[0]) for at, fact in theirs.items()}
+                          | {(at, fact[2]) for at, fact in theirs.items() if fact[0] in (2, 10)})
 
 
 def mounts(prog, ours):

@@ -9,6 +9,7 @@ use crate::structures::ipc::{Ipc, ipc};
 use crate::structures::mounts::{Mounts, mounts};
 use crate::structures::pressure::{Pressures, pressures};
 use crate::structures::rcu::{Rcu, rcu};
+use crate::structures::sockets::{Sockets, sockets};
 use crate::structures::swap::{Swap, swap};
 use crate::structures::timers::{Timers, timers};
 use crate::structures::workqueues::{Workqueues, workqueues};
@@ -26,6 +27,8 @@ pub enum Requested {
     Rcu,
     /// Pressure (PSI).
     Pressure,
+    /// Sockets.
+    Sockets,
     /// Mounts.
     Mounts,
     /// Swap devices.
@@ -36,12 +39,13 @@ pub enum Requested {
 
 impl Requested {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Timers,
         Self::Interrupts,
         Self::Workqueues,
         Self::Rcu,
         Self::Pressure,
+        Self::Sockets,
         Self::Mounts,
         Self::Swap,
         Self::Ipc,
@@ -66,6 +70,9 @@ pub struct OnRequest {
     /// Pressure (PSI).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pressure: Option<Pressures>,
+    /// Sockets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sockets: Option<Sockets>,
     /// Mounts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mounts: Option<Mounts>,
@@ -88,6 +95,7 @@ impl OnRequest {
                 Requested::Workqueues => found.workqueues = Some(workqueues(machine)),
                 Requested::Rcu => found.rcu = Some(rcu(machine, &report.tasks)),
                 Requested::Pressure => found.pressure = Some(pressures(machine)),
+                Requested::Sockets => found.sockets = Some(sockets(machine, &report.tasks)),
                 Requested::Mounts => found.mounts = Some(mounts(machine, &report.tasks)),
                 Requested::Swap => found.swap = Some(swap(machine)),
                 Requested::Ipc => found.ipc = Some(ipc(machine, &report.tasks)),

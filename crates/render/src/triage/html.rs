@@ -18,7 +18,7 @@ const STYLE: &str = "pre { overflow-x: auto; margin: 0; font: 12.5px/1.45 ui-mon
                      ol { margin: 0; padding-left: 22px; } li { margin: 0 0 10px; } li b { font-size: 15px; }";
 
 /// The sections below the verdict, with their titles. Their texts begin with a heading or a table.
-const SECTIONS: [(Section, &str); 17] = [
+const SECTIONS: [(Section, &str); 18] = [
     (Section::What, "What happened"),
     (Section::Cpus, "CPUs"),
     (Section::Tasks, "Tasks"),
@@ -31,6 +31,7 @@ const SECTIONS: [(Section, &str); 17] = [
     (Section::Rcu, "RCU"),
     (Section::Timers, "Timers"),
     (Section::Pressure, "Pressure"),
+    (Section::Sockets, "Sockets"),
     (Section::Mounts, "Mounts"),
     (Section::Swap, "Swap devices"),
     (Section::Ipc, "IPC of System V"),

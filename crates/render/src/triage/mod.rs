@@ -27,6 +27,7 @@ mod one_task;
 mod pressure;
 mod rcu;
 mod section;
+mod sockets;
 mod stack;
 mod swap;
 mod tasks;

@@ -29,6 +29,8 @@ pub enum Section {
     Timers,
     /// Pressure.
     Pressure,
+    /// Sockets.
+    Sockets,
     /// Mounts.
     Mounts,
     /// Swap devices.
@@ -43,7 +45,7 @@ pub enum Section {
 
 impl Section {
     /// All of them, in the order of the report.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::What,
         Self::Verdict,
         Self::Cpus,
@@ -57,6 +59,7 @@ impl Section {
         Self::Rcu,
         Self::Timers,
         Self::Pressure,
+        Self::Sockets,
         Self::Mounts,
         Self::Swap,
         Self::Ipc,
@@ -80,6 +83,7 @@ impl Section {
             Self::Rcu => "rcu",
             Self::Timers => "timers",
             Self::Pressure => "pressure",
+            Self::Sockets => "sockets",
             Self::Mounts => "mounts",
             Self::Swap => "swap",
             Self::Ipc => "ipc",
@@ -104,6 +108,7 @@ impl Section {
             Self::Rcu => "The grace period of RCU, and which CPUs and tasks it waits for",
             Self::Timers => "Pending timers of each CPU",
             Self::Pressure => "How long tasks waited for CPUs, memory and disks (PSI)",
+            Self::Sockets => "Sockets of all processes, with what waits in their queues",
             Self::Mounts => "Mounted file systems of all mount namespaces",
             Self::Swap => "Swap devices and files",
             Self::Ipc => "Shared memory, semaphores and message queues of System V",
@@ -120,6 +125,7 @@ impl Section {
             Self::Rcu => Requested::Rcu,
             Self::Timers => Requested::Timers,
             Self::Pressure => Requested::Pressure,
+            Self::Sockets => Requested::Sockets,
             Self::Mounts => Requested::Mounts,
             Self::Swap => Requested::Swap,
             Self::Ipc => Requested::Ipc,
