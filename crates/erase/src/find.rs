@@ -47,7 +47,7 @@ pub fn find(memory: &dyn PhysMemory, subjects: &[Subject]) -> Result<Found, Find
     for subject in subjects {
         match subject {
             Subject::Keys => keys::find(&machine, &mut out),
-            Subject::Log => log::find(memory, &mut out),
+            Subject::Log => log::find(&machine, memory, &mut out),
             Subject::Names => names::find(&machine, &mut out),
             Subject::FreeObjects => free_objects::find(&machine, memory, &mut out),
         }

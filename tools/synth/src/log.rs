@@ -101,6 +101,7 @@ impl Machine {
         }
         put(bytes, 48, &SIZE_BITS.to_le_bytes());
         self.info("SYMBOL(prb)", format!("{:x}", base + 0x100));
+        self.info("SYMBOL(printk_rb_static)", format!("{base:x}"));
         for (key, value) in [
             ("OFFSET(printk_ringbuffer.desc_ring)", 0),
             ("OFFSET(printk_ringbuffer.text_data_ring)", 48),

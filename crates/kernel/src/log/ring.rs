@@ -47,7 +47,10 @@ struct InfoFields {
 }
 
 pub(super) fn read(source: &mut Reader<'_>) -> Result<KernelLog, KernelError> {
-    let (ring, tail, head) = find(source)?;
+    let (ring, tail, head) = {
+        let in_use = ring_in_use(source)?;
+        find(source, in_use)?
+    };
     let mut log = KernelLog::default();
     // IDs count on and wrap in 62 bits; there are never more of them than descriptors.
     let ids = 1u64 << STATE_SHIFT;
@@ -76,9 +79,19 @@ pub(super) fn read(source: &mut Reader<'_>) -> Result<KernelLog, KernelError> {
     Ok(log)
 }
 
-/// Returns the virtual addresses of the ring of text blocks, without the ID that each block of a record begins with.
+/// Returns the virtual addresses of the ring of text blocks, without the ID that each block of a record begins with, and those
+/// of the first buffer if that is another one: `setup_log_buf` (kernel/printk/printk.c) copies the log into a larger one, with
+/// `log_buf_len=` or many possible CPUs, and leaves the text in the first.
 pub(super) fn text_places(source: &mut Reader<'_>) -> Result<Vec<Range<u64>>, KernelError> {
-    let (ring, tail, head) = find(source)?;
+    let in_use = ring_in_use(source)?;
+    let (ring, tail, head) = find(source, in_use)?;
+    let first = source.needed(source.info.symbol("printk_rb_static"), "SYMBOL(printk_rb_static)")?;
+    let left_behind = match first == in_use {
+        true => None,
+        false => {
+            Some(find(source, first)?.0).map(|ring| ring.data..ring.data.wrapping_add(1 << ring.size_bits))
+        }
+    };
     let ids = 1u64 << STATE_SHIFT;
     let span = ((head.wrapping_sub(tail) & (ids - 1)) + 1).min(ring.count);
     let mut starts: Vec<u64> = Vec::new();
@@ -108,6 +121,7 @@ pub(super) fn text_places(source: &mut Reader<'_>) -> Result<Vec<Range<u64>>, Ke
     Ok(places
         .into_iter()
         .map(|place| ring.data.wrapping_add(place.start)..ring.data.wrapping_add(place.end))
+        .chain(left_behind)
         .collect())
 }
 
@@ -125,10 +139,15 @@ impl From<TranslateError> for Bad {
     }
 }
 
-fn find(source: &mut Reader<'_>) -> Result<(Ring, u64, u64), KernelError> {
+/// The address of the `struct printk_ringbuffer` that is in use.
+fn ring_in_use(source: &mut Reader<'_>) -> Result<u64, KernelError> {
     let symbol = source.needed(source.info.symbol("prb"), "SYMBOL(prb)")?;
+    source.u64(symbol).map_err(structure("printk ring buffer"))
+}
+
+/// Returns the ring at an address, and the IDs of its oldest and newest record.
+fn find(source: &mut Reader<'_>, ring_at: u64) -> Result<(Ring, u64, u64), KernelError> {
     let counter = source.info.offset("atomic_long_t.counter").unwrap_or(0);
-    let ring_at = source.u64(symbol).map_err(structure("printk ring buffer"))?;
     let descs_at = ring_at.wrapping_add(source.offset("printk_ringbuffer.desc_ring")?);
     let data_at = ring_at.wrapping_add(source.offset("printk_ringbuffer.text_data_ring")?);
     let count_bits_at = descs_at.wrapping_add(source.offset("prb_desc_ring.count_bits")?);
