@@ -16,6 +16,7 @@ use crate::compression::Compression;
 use crate::error::CaptureError;
 use crate::identity;
 use crate::options::{Format, Options};
+use crate::owners::{OwnerFilter, OwnerRules};
 use crate::priority::OrderedPages;
 use crate::priority::Priority;
 use crate::report::{CaptureReport, Found, MethodCount, PriorityCount};
@@ -53,12 +54,17 @@ impl<'a> Job<'a> {
         let memory = source.memory();
         let platform = memory.platform();
         check_machine(platform)?;
+        if options.keep_all && options.owners.is_some() {
+            return Err(CaptureError::Refused(
+                "to exclude pages by owner, pages have to be classified".into(),
+            ));
+        }
         let mut warnings = source.warnings();
         let kernel = match Kernel::discover(memory) {
             Ok(kernel) => Some(kernel),
             // Keeping all pages needs no kernel.
             Err(_) if options.keep_all => None,
-            Err(error) if options.level.bits() <= 1 => {
+            Err(error) if options.level.bits() <= 1 && options.owners.is_none() => {
                 warnings
                     .push(format!("poisoned and offline pages cannot be distinguished from others: {error}"));
                 None
@@ -112,6 +118,7 @@ impl<'a> Job<'a> {
             page_size: self.page_size,
             kernel: self.kernel.as_ref().filter(|_| !self.options.keep_all),
             level: self.options.level,
+            owners: self.options.owners.as_deref(),
             ordered: self.ordered.as_ref(),
             free: self.free.unwrap_or_default(),
             shortest_hole: match self.options.format {
@@ -202,6 +209,10 @@ impl<'a> Job<'a> {
             warnings
                 .extend(gaps.filter(|gap| gap.class == PageClass::Unaccepted).map(Undecidable::to_string));
         }
+        let owner_rules = self.options.owners.as_deref().map(OwnerFilter::rules);
+        if let Some(rules) = owner_rules {
+            warnings.extend(owner_warnings(rules, tally));
+        }
         let count = |&method: &Method| {
             let (_, pages) = stats.packed.iter().find(|(known, _)| *known == method)?;
             Some(MethodCount { method: method.to_string(), pages: *pages })
@@ -220,11 +231,13 @@ impl<'a> Job<'a> {
             codec: self.compression().to_string(),
             threads: self.options.threads,
             classes: class_counts(&tally.kept, &tally.excluded),
+            other_owners: owner_rules.and_then(|rules| rules.keep.as_ref()).map(|_| tally.other_owners),
+            dropped_file_systems: owner_rules.and_then(|rules| rules.drop.as_ref()).map(|_| tally.dropped),
             per_cpu_free: self.free.map(|_| tally.per_cpu_free),
             contradictions: tally.contradictions,
             excluded_from_source: tally.missing,
             pages_kept: tally.pages_kept(),
-            pages_excluded: tally.excluded.iter().sum(),
+            pages_excluded: tally.pages_excluded(),
             pages_written: stats.written,
             unwritten: unwritten(&tally.by_priority, stats.by_priority),
             zero_pages: stats.zero,
@@ -240,6 +253,24 @@ impl<'a> Job<'a> {
             warnings,
         }
     }
+}
+
+/// What the user should know of pages whose owner decides.
+fn owner_warnings(rules: &OwnerRules, tally: &Tally) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let undecided = tally.kept[PageClass::Undecided as usize];
+    if undecided > 0 {
+        warnings.push(format!("{undecided} pages whose use and owner are not known are kept"));
+    }
+    if tally.unknown_files > 0 {
+        let pages = tally.unknown_files;
+        warnings.push(format!("{pages} pages of files whose file system is not known are kept"));
+    }
+    let user = [PageClass::Cache, PageClass::CachePrivate, PageClass::Anon, PageClass::HugeTlb];
+    if rules.keep.is_some() && user.iter().all(|class| tally.kept[*class as usize] == 0) {
+        warnings.push("no page of the owners whose pages are to be kept is in the dump".into());
+    }
+    warnings
 }
 
 /// Refuses machines whose kernels are unknown.

@@ -19,6 +19,7 @@ mod job;
 mod kept;
 mod limits;
 mod options;
+mod owners;
 mod pack;
 mod priority;
 mod priority_bitmaps;
@@ -35,6 +36,7 @@ pub use error::CaptureError;
 pub use estimate::estimate;
 pub use kept::{NextPages, kept_bytes, with_kept_pages};
 pub use options::{Format, KnownPages, Limits, Options, Target};
+pub use owners::{CgroupRules, FileLayout, KeepRules, OwnerError, OwnerFilter, OwnerRules, ProcessTables};
 pub use pagehaul_run::Outcome;
 pub use priority::Priority;
 pub use report::{

@@ -7,6 +7,7 @@ use std::time::Duration;
 use pagehaul_kernel::DumpLevel;
 
 use crate::compression::Compression;
+use crate::owners::OwnerFilter;
 
 /// The format of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,10 +65,12 @@ pub enum Target {
 }
 
 /// What to keep and how to store it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Which pages are excluded.
     pub level: DumpLevel,
+    /// Which of the other pages of user space are excluded, by their owner.
+    pub owners: Option<Arc<OwnerFilter>>,
     /// Keep every page that the source holds, even poisoned and offline ones: a saved dump can be read without risk.
     pub keep_all: bool,
     /// Write the checksums of the file next to it.
@@ -87,6 +90,7 @@ impl Options {
     pub fn new(level: DumpLevel, compression: Compression, threads: usize) -> Self {
         Self {
             level,
+            owners: None,
             keep_all: false,
             checksums: false,
             compression,

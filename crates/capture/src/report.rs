@@ -140,6 +140,13 @@ pub struct CaptureReport {
     pub threads: usize,
     /// Pages per class.
     pub classes: Vec<ClassCount>,
+    /// Pages that rules about owners exclude, because their owner is not one whose pages are kept; none without such rules. They are not
+    /// among those of `classes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_owners: Option<u64>,
+    /// Pages of files that are excluded because of their file system; none without such rules. They are not among the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropped_file_systems: Option<u64>,
     /// Of the free pages excluded, those on per-CPU lists; none if these are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_cpu_free: Option<u64>,
@@ -150,6 +157,7 @@ pub struct CaptureReport {
     pub excluded_from_source: u64,
     /// Pages to be kept.
     pub pages_kept: u64,
+    /// Pages excluded by the dump level and by owner.
     pub pages_excluded: u64,
     /// Pages to be kept that the output holds; fewer than `pages_kept` if it ended early or pages were unreadable.
     pub pages_written: u64,

@@ -7,6 +7,7 @@ use pagehaul_machine::{PageSize, Pfn};
 use pagehaul_physmem::{PhysMemory, bits};
 
 use crate::error::CaptureError;
+use crate::owners::{Judge, OwnerFilter, Verdicts};
 use crate::priority::{OrderedPages, Priority, overlaps};
 
 /// Pages per block without a kernel: those of a memory section on x86_64, as many as fit one block of bitmap.
@@ -19,6 +20,12 @@ pub(crate) struct Tally {
     pub(crate) excluded: [u64; PageClass::COUNT],
     /// Excluded pages on per-CPU lists, among those of [`PageClass::Free`].
     pub(crate) per_cpu_free: u64,
+    /// Excluded because their owner is not one whose pages are kept; not among `excluded`.
+    pub(crate) other_owners: u64,
+    /// Excluded because of the file system of their file; not among the others.
+    pub(crate) dropped: u64,
+    /// Kept pages of files whose file system is not known, while some are left out.
+    pub(crate) unknown_files: u64,
     /// Excluded by the dump that is the source.
     pub(crate) missing: u64,
     /// Kept pages by [`Priority`], if pages are ordered by it.
@@ -35,6 +42,9 @@ impl Tally {
             self.excluded[class] += other.excluded[class];
         }
         self.per_cpu_free += other.per_cpu_free;
+        self.other_owners += other.other_owners;
+        self.dropped += other.dropped;
+        self.unknown_files += other.unknown_files;
         self.missing += other.missing;
         self.contradictions += other.contradictions;
         for (sum, pages) in self.by_priority.iter_mut().zip(other.by_priority) {
@@ -50,6 +60,31 @@ impl Tally {
 
     pub(crate) fn pages_kept(&self) -> u64 {
         self.kept.iter().sum()
+    }
+
+    pub(crate) fn pages_excluded(&self) -> u64 {
+        self.excluded.iter().sum::<u64>() + self.other_owners + self.dropped
+    }
+
+    /// Excludes pages of `kept` by their owners, which the dump level keeps.
+    fn exclude_by_owner(&mut self, classes: &[PageClass], kept: &mut [u64], verdicts: &Verdicts) {
+        let words = verdicts.others.iter().zip(&verdicts.dropped).zip(&verdicts.unknown);
+        for ((word, ((others, dropped), unknown)), classes) in
+            kept.iter_mut().zip(words).zip(classes.chunks(64))
+        {
+            let others = *word & others;
+            let dropped = *word & dropped & !others;
+            let excluded = others | dropped;
+            for page in bits::ones(&[excluded]) {
+                if let Some(class) = classes.get(page) {
+                    self.kept[*class as usize] -= 1;
+                }
+            }
+            self.other_owners += u64::from(others.count_ones());
+            self.dropped += u64::from(dropped.count_ones());
+            *word &= !excluded;
+            self.unknown_files += u64::from((*word & unknown).count_ones());
+        }
     }
 }
 
@@ -76,6 +111,8 @@ pub(crate) struct Selection<'a> {
     /// `None` if struct pages are unknown, and every page is kept.
     pub(crate) kernel: Option<&'a Kernel>,
     pub(crate) level: DumpLevel,
+    /// Which pages are excluded by their owner; has a kernel.
+    pub(crate) owners: Option<&'a OwnerFilter>,
     /// Shorter runs of excluded pages are kept. 1, except for formats in which every hole has a cost.
     pub(crate) shortest_hole: usize,
     /// Pages whose priority is known beforehand; `None` if pages are not ordered by priority.
@@ -114,6 +151,10 @@ impl<'a> Selection<'a> {
         Selector {
             memory: self.memory,
             page_size: self.page_size,
+            judge: self
+                .owners
+                .zip(self.kernel)
+                .map(|(owners, kernel)| Judge::new(owners, kernel, self.memory)),
             scanner: self.kernel.map(|kernel| PageScanner::new(kernel, self.memory.view())),
             excludes: self.level.exclusion_table(),
             shortest_hole: self.shortest_hole,
@@ -131,6 +172,7 @@ pub(crate) struct Selector<'a> {
     memory: &'a dyn PhysMemory,
     page_size: PageSize,
     scanner: Option<PageScanner<'a>>,
+    judge: Option<Judge<'a>>,
     excludes: [bool; PageClass::COUNT],
     shortest_hole: usize,
     ordered: Option<&'a OrderedPages>,
@@ -158,15 +200,27 @@ impl Selector<'_> {
         tally.missing = bits::count(&self.exists) - bits::count(kept);
         match &mut self.scanner {
             Some(scanner) => {
-                let report = scanner.scan(index, &mut self.classes)?;
+                let report = match &mut self.judge {
+                    None => scanner.scan(index, &mut self.classes)?,
+                    Some(judge) => {
+                        judge.begin(Pfn::new(first));
+                        scanner.scan_with(index, &mut self.classes, |scanned| judge.pages(&scanned))?
+                    }
+                };
                 (tally.contradictions, tally.inconsistency) = (report.contradictions, report.inconsistency);
             }
             // The kernel is unknown, or every page is kept.
             None => self.classes.fill(PageClass::Undecided),
         }
         let on_lists = self.mark_free(first, kept);
+        if let Some(judge) = &mut self.judge {
+            judge.finish(&mut self.classes);
+        }
         for (classes, word) in self.classes.chunks_exact(64).zip(kept.iter_mut()) {
             *word = select_word(classes, *word, &self.excludes, &mut tally);
+        }
+        if let Some(judge) = &self.judge {
+            tally.exclude_by_owner(&self.classes, kept, judge.verdicts());
         }
         if self.shortest_hole > 1 {
             self.fill_short_holes(first, kept, &mut tally)?;
@@ -196,7 +250,8 @@ impl Selector<'_> {
         found
     }
 
-    /// Keeps runs of excluded pages that are too short for a hole, except pages that must not be read.
+    /// Keeps runs of excluded pages that are too short for a hole, except pages that must not be read or are excluded by their
+    /// owner.
     fn fill_short_holes(
         &mut self,
         first: u64,
@@ -207,6 +262,13 @@ impl Selector<'_> {
         self.memory.mark_stored_pages(self.page_size, Pfn::new(first), &mut droppable, &mut self.parts)?;
         for (index, word) in droppable.iter_mut().enumerate() {
             *word &= !kept[index];
+        }
+        if let Some(judge) = &self.judge {
+            let verdicts = judge.verdicts();
+            for ((word, others), dropped) in droppable.iter_mut().zip(&verdicts.others).zip(&verdicts.dropped)
+            {
+                *word &= !(others | dropped);
+            }
         }
         for (page, class) in self.classes.iter().enumerate() {
             if DumpLevel::NONE.excludes(*class) {

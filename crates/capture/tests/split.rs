@@ -243,11 +243,11 @@ fn each_output_is_held_to_what_one_is_held_to() {
     let link = bench.path("link");
     std::os::unix::fs::symlink(&two, &link).unwrap();
     assert!(refused(&[two.clone(), link], true, &plain).contains("named twice"));
-    let elf = Options { format: Format::Elf, ..plain };
+    let elf = Options { format: Format::Elf, ..plain.clone() };
     assert!(refused(&both, true, &elf).contains("elf format"));
     let many: Vec<_> = names(&bench, 17);
     assert!(refused(&many, false, &plain).contains("at most 16"));
-    let checksums = Options { checksums: true, ..plain };
+    let checksums = Options { checksums: true, ..plain.clone() };
     let target = Target::Parts { paths: both.to_vec(), overwrite: true };
     assert_complete(&capture(&bench.source(), &target, &checksums, &Progress::default()).unwrap());
     assert_eq!(held(&both, &bench.image), (bench.image.expected(31), Vec::new()));

@@ -64,6 +64,33 @@ pub struct Note<'a> {
     pub offset: usize,
 }
 
+/// Name of the note in which pagehaul records which owners' pages a dump holds, as lines of text; its type is 0.
+pub const OWNERS: &str = "PAGEHAUL-OWNERS";
+
+/// Returns notes with lines of text in a note of this name and type, which continue those that are there. The note is the last.
+pub fn with_lines(of_source: &[u8], name: &str, kind: u32, lines: &[String]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(of_source.len() + 256);
+    let mut text = lines_of(of_source, name).unwrap_or_default();
+    for note in iter(of_source).filter(|note| note.name != name.as_bytes()) {
+        push(&mut out, &String::from_utf8_lossy(note.name), note.kind, note.desc);
+    }
+    for line in lines {
+        text.push_str(line);
+        text.push('\n');
+    }
+    push(&mut out, name, kind, text.as_bytes());
+    out
+}
+
+/// Returns the lines of text in the notes of this name, if there are any.
+pub fn lines_of(notes: &[u8], name: &str) -> Option<String> {
+    let mut text = String::new();
+    for note in iter(notes).filter(|note| note.name == name.as_bytes()) {
+        text.push_str(String::from_utf8_lossy(note.desc).trim_end_matches('\0'));
+    }
+    Some(text).filter(|text| !text.is_empty())
+}
+
 /// Returns the notes in `bytes`, up to the first that is empty or does not fit. Notes are little-endian and padded to 4
 /// bytes, in 64-bit cores too (the kernel's and QEMU's writers agree on that).
 pub fn iter(bytes: &[u8]) -> impl Iterator<Item = Note<'_>> {

@@ -67,22 +67,7 @@ impl Erasure {
 
 /// Returns notes with the record of what was erased, which continues the one that is there.
 pub fn with_record(of_source: &[u8], record: &[String]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(of_source.len() + 256);
-    let mut text = String::new();
-    for note in notes::iter(of_source) {
-        let name = String::from_utf8_lossy(note.name);
-        if name == RECORD.0 {
-            text.push_str(String::from_utf8_lossy(note.desc).trim_end_matches('\0'));
-        } else {
-            notes::push(&mut out, &name, note.kind, note.desc);
-        }
-    }
-    for line in record {
-        text.push_str(line);
-        text.push('\n');
-    }
-    notes::push(&mut out, RECORD.0, RECORD.1, text.as_bytes());
-    out
+    notes::with_lines(of_source, RECORD.0, RECORD.1, record)
 }
 
 impl Wrap for Erasure {

@@ -97,6 +97,12 @@ pub trait AddressLayout: fmt::Debug + Send + Sync {
     /// Returns what `entry` of a table of `level` says, which maps `vaddr`.
     fn decode(&self, entry: u64, level: u8, vaddr: u64) -> Entry;
 
+    /// Returns what `entry` of a table of `level` of a process says. As [`decode`](Self::decode), but a page that the process must not
+    /// touch at the moment is there, too: its entry is not valid for the processor.
+    fn decode_of_process(&self, entry: u64, level: u8, vaddr: u64) -> Entry {
+        self.decode(entry, level, vaddr)
+    }
+
     /// Returns where an address of the kernel image lies. The image is one piece of physical memory and needs no page table.
     fn in_image(&self, vaddr: u64) -> Option<Extent>;
 

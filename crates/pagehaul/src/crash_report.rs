@@ -1,7 +1,8 @@
-//! What a capture learns of the crash: `capture --triage`, `--facts`, `--exclude-per-cpu-lists` and `--erase`.
+//! What a capture learns of the crash: `capture --triage`, `--facts`, `--exclude-per-cpu-lists`, `--erase` and
+//! `--keep-…`.
 //!
 //! Another process makes each, before the capture allocates anything: if a damaged kernel makes it panic, run out of memory
-//! or never end, the capture continues without it, or with `--erase` does not begin. For `--triage` it also returns which pages the
+//! or never end, the capture continues without it, or with `--erase` and `--keep-…` does not begin. For `--triage` it also returns which pages the
 //! report is made of. They are written first, so that an incomplete dump still explains the crash.
 
 use std::ffi::OsString;
@@ -12,7 +13,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use pagehaul_capture::OwnerRules;
 use pagehaul_erase::{Found, Subject};
+use pagehaul_keep::Choice;
 use pagehaul_run::{ChildOutput, output_unless};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -72,6 +75,16 @@ pub(crate) fn per_cpu_free(source: &[OsString], budget: Duration) -> anyhow::Res
 pub(crate) fn erasure(subjects: &[Subject], source: &[OsString], budget: Duration) -> anyhow::Result<Found> {
     let names: Vec<_> = subjects.iter().map(|subject| subject.name()).collect();
     make(&["triage", &format!("--erasure={}", names.join(","))], source, budget)
+}
+
+/// Finds by what the owners of `choice` are known in `source` within `budget`.
+pub(crate) fn owner_rules(
+    choice: &Choice,
+    source: &[OsString],
+    budget: Duration,
+) -> anyhow::Result<OwnerRules> {
+    let choice = serde_json::to_string(choice).context("cannot write what is chosen as JSON")?;
+    make(&["triage", &format!("--owner-rules={choice}")], source, budget)
 }
 
 fn make<T: DeserializeOwned>(command: &[&str], source: &[OsString], budget: Duration) -> anyhow::Result<T> {

@@ -32,6 +32,13 @@ fn write(out: &mut String, report: &CaptureReport, peak: u64, verbose: bool) -> 
     for class in &report.classes {
         table.row(row(class.class, class.kept, class.excluded));
     }
+    let by_owner =
+        [("other owners", report.other_owners), ("dropped file systems", report.dropped_file_systems)];
+    for (name, pages) in by_owner {
+        if let Some(pages) = pages {
+            table.row(row(name, 0, pages));
+        }
+    }
     if report.excluded_from_source > 0 {
         table.row(row("not in the source", 0, report.excluded_from_source));
     }

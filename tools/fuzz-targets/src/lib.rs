@@ -47,6 +47,7 @@ pub fn write_and_read_back(source: &Source, choice: u8, level: Option<u8>) -> Op
     let output = temporary_file();
     let options = Options {
         level: level.unwrap_or(0).to_string().parse().expect("a dump level"),
+        owners: None,
         keep_all: level.is_none(),
         checksums: false,
         compression: Compression::Fixed(Method::default_of(codec)),

@@ -1,5 +1,7 @@
-//! The scenario `keys`: gives keys to all that `pagehaul capture --erase keys` finds, and crashes.
+//! The scenario `keys`: gives keys to all that `pagehaul capture --erase keys` finds, and pages with patterns to owners that
+//! `--keep-…` finds ([`patterns`]), and crashes.
 
+use crate::patterns;
 use crate::scenario::{self, device_mapper};
 use crate::system::{check, disk, set};
 use crate::{Result, notify_host};
@@ -20,6 +22,8 @@ const PROCESS_KEYRING: libc::c_long = -2;
 const SECTORS: u64 = 1 << 15;
 
 pub fn crash() -> Result<()> {
+    // Before there are keys, which forked processes would share.
+    patterns::fill()?;
     add_keys()?;
     encrypt_disk()?;
     let connection = connect_with_tls()?;

@@ -4,6 +4,7 @@
 //! kernel.
 
 pub mod class;
+pub mod pattern;
 pub mod plan;
 pub mod results;
 pub mod secrets;

@@ -11,6 +11,7 @@ mod kernel;
 mod keys;
 mod owned;
 mod pages;
+mod patterns;
 
 mod run;
 mod run_workload;

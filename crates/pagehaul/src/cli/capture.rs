@@ -22,11 +22,12 @@ use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection, means};
 use crate::cli::erase::Erase;
+use crate::cli::keep::Keep;
 use crate::cli::options::ImageLayout;
 use crate::{clock, crash_report, files, printed, signals, usage};
 
-/// Time to find what is erased.
-const ERASE_TIME: Duration = Duration::from_secs(60);
+/// Time to find what is erased, and whose pages are kept.
+const FIND_TIME: Duration = Duration::from_secs(60);
 
 /// Time for the report that finds the pages to write first.
 const TRIAGE_TIME: Duration = Duration::from_secs(5);
@@ -50,6 +51,7 @@ const TRIAGE_TIME: Duration = Duration::from_secs(5);
   pagehaul capture --triage --facts /proc/vmcore /var/crash/dump
   pagehaul capture --encrypt-to /etc/pagehaul/recipients /proc/vmcore /var/crash/dump.age
   pagehaul capture --erase keys /proc/vmcore /var/crash/dump
+  pagehaul capture --keep-cgroup /system.slice/postgresql.service /proc/vmcore /var/crash/dump
   pagehaul capture --dry-run /proc/vmcore")]
 pub(crate) struct CaptureArguments {
     /// Memory to capture
@@ -60,11 +62,13 @@ pub(crate) struct CaptureArguments {
     #[arg(required_unless_present = "dry_run")]
     output: Vec<PathBuf>,
     /// Pages to exclude: 0 to 31 (1 zero, 2 cache, 4 private cache, 8 user, 16 free), or names separated by commas (zero,
-    /// cache, cache-private, user, free, all, none)
-    #[arg(short, long, value_name = "LEVEL", default_value = "31")]
-    dump_level: DumpLevel,
+    /// cache, cache-private, user, free, all, none) [default: 31; with --keep-cgroup or --keep-pid, 17]
+    #[arg(short, long, value_name = "LEVEL")]
+    dump_level: Option<DumpLevel>,
     #[command(flatten)]
     dump: DumpOutput,
+    #[command(flatten)]
+    keep: Keep,
     #[command(flatten)]
     erase: Erase,
     /// Finish within this time, with the most important pages: 90s, 10m, 1h30m. Pages are written by priority: kernel data,
@@ -108,7 +112,8 @@ pub(crate) struct CaptureArguments {
 }
 
 pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
-    if arguments.exclude_per_cpu_lists && !arguments.dump_level.excludes(PageClass::Free) {
+    let level = arguments.keep.level(arguments.dump_level, DumpLevel::ALL)?;
+    if arguments.exclude_per_cpu_lists && !level.excludes(PageClass::Free) {
         return Err(usage::wrong("--exclude-per-cpu-lists needs a dump level that excludes free pages (16)"));
     }
     arguments.refuse_reports_of_erased()?;
@@ -121,8 +126,9 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
     let outputs = if arguments.dry_run { &[] } else { &*arguments.output };
     let limits = Limits { time: arguments.time_limit, size: arguments.size_limit };
     let mut selection = PageSelection {
-        level: arguments.dump_level,
+        level,
         keep_all: false,
+        owners: None,
         limits,
         known: KnownPages::default(),
         warnings: source.remarks().to_vec(),
@@ -135,10 +141,16 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
         signals::cancel_on_signals(&signals::cancelled()).context("cannot set up signal handlers")?;
     }
     // Before anything is written.
+    selection.owners = arguments.keep.apply_from_other(
+        &mut source,
+        &arguments.dump_source(),
+        arguments.within_limit(FIND_TIME),
+        arguments.dump.is_quiet(),
+    )?;
     arguments.erase.apply_from_other(
         &mut source,
         &arguments.dump_source(),
-        arguments.within_limit(ERASE_TIME),
+        arguments.within_limit(FIND_TIME),
         arguments.dump.is_quiet(),
     )?;
     if !outputs.is_empty() {

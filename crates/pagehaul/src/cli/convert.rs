@@ -11,6 +11,7 @@ use pagehaul_upload::is_remote;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
 use crate::cli::erase::Erase;
+use crate::cli::keep::Keep;
 use crate::cli::options::{Identity, ImageLayout};
 use crate::sandbox::{self, Sandbox};
 use crate::usage;
@@ -32,6 +33,7 @@ use crate::usage;
   pagehaul convert -d 31 -c zstd:3 vmcore small   filter and recompress
   pagehaul convert --encrypt-to age1… dump dump.age
   pagehaul convert --erase keys,names dump shared to give away
+  pagehaul convert --keep-pid 4711 dump shared     the kernel's memory and that of one process
   pagehaul convert --layout flat memory dump      of what QEMU's pmemsave wrote
   pagehaul convert 12.ckpt whole.ckpt             a checkpoint with those that it is based on
   pagehaul convert damaged salvaged               keep what is readable of a damaged or truncated file")]
@@ -44,6 +46,8 @@ pub(crate) struct ConvertArguments {
     dump_level: Option<DumpLevel>,
     #[command(flatten)]
     pub(crate) dump: DumpOutput,
+    #[command(flatten)]
+    keep: Keep,
     #[command(flatten)]
     erase: Erase,
     #[command(flatten)]
@@ -70,17 +74,21 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
             (arguments.dump_level.is_some(), "--dump-level"),
             (!arguments.erase.subjects().is_empty(), "--erase"),
         ];
-        if let Some((_, option)) = of_dumps.into_iter().find(|(given, _)| *given) {
+        let of_dumps = of_dumps.into_iter().find(|(given, _)| *given).map(|(_, option)| option);
+        if let Some(option) = of_dumps.or(arguments.keep.given()) {
             let why = format!("{option} is for dumps, and the source is a checkpoint of processes");
             return Err(usage::wrong(&why));
         }
         return crate::cli::checkpoint::make_whole(source, output, &arguments.dump.of_checkpoint()?);
     }
     let mut source = arguments.layout.open(sources)?;
+    let level = arguments.keep.level(arguments.dump_level, DumpLevel::NONE)?;
+    let owners = arguments.keep.apply(&mut source, arguments.dump.is_quiet())?;
     arguments.erase.apply(&mut source, arguments.dump.is_quiet())?;
     let selection = PageSelection {
-        level: arguments.dump_level.unwrap_or(DumpLevel::NONE),
-        keep_all: arguments.dump_level.is_none(),
+        level,
+        keep_all: arguments.dump_level.is_none() && owners.is_none(),
+        owners,
         limits: Limits::default(),
         known: KnownPages::default(),
         warnings: Vec::new(),

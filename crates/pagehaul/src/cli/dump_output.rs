@@ -4,12 +4,13 @@ use std::cell::OnceCell;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use pagehaul_capture::{
-    CaptureError, Codecs, Compression, Format, KnownPages, Limits, Options, Target, capture_with, estimate,
-    kept_bytes, threads_that_fit,
+    CaptureError, Codecs, Compression, Format, KnownPages, Limits, Options, OwnerFilter, Target,
+    capture_with, estimate, kept_bytes, threads_that_fit,
 };
 use pagehaul_encryption::Recipients;
 use pagehaul_kernel::DumpLevel;
@@ -86,6 +87,8 @@ pub(crate) struct PageSelection {
     pub(crate) level: DumpLevel,
     /// Keep pages that every level excludes, too: a conversion loses nothing that its source holds.
     pub(crate) keep_all: bool,
+    /// Which pages of user space are written, by their owner.
+    pub(crate) owners: Option<Arc<OwnerFilter>>,
     pub(crate) limits: Limits,
     /// What is known of pages beforehand.
     pub(crate) known: KnownPages,
@@ -322,6 +325,7 @@ impl DumpOutput {
         }
         Ok(Options {
             level: selection.level,
+            owners: selection.owners.clone(),
             keep_all: selection.keep_all,
             checksums: self.checksums,
             compression: self.compression()?,

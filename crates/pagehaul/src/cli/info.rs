@@ -114,7 +114,11 @@ struct Description {
     /// Pages of which some bytes are stored and others were excluded.
     partly_stored_pages: u64,
     stored_bytes: Option<u64>,
+    /// What was erased, from the note that makedumpfile adds to ELF dumps, or from the header.
     erased: Option<String>,
+    /// Which owners' pages were kept, and of which file systems none were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owners: Option<String>,
     /// What is wrong with it as a whole.
     faults: Vec<String>,
     /// How its kernel was found, if the file does not say it.
@@ -184,7 +188,8 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
         pointer_bytes: if platform.wide { 8 } else { 4 },
         page_size: platform.page_size.bytes() as u32,
         kaslr_offset: key("KERNELOFFSET").and_then(|text| u64::from_str_radix(&text, 16).ok()),
-        erased: erased(memory.notes()),
+        erased: notes::lines_of(memory.notes(), "ERASEINFO"),
+        owners: notes::lines_of(memory.notes(), notes::OWNERS),
         cpus: notes::cpu_count(memory.notes()),
         memory_bytes: memory.ranges().bytes(),
         partly_stored_pages: memory.ranges().partly_stored(platform.page_size).count() as u64,
@@ -218,13 +223,6 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
     }
     description.complete = description.incomplete_because.is_none();
     Ok(description)
-}
-
-/// What makedumpfile erased, from the note that it adds to ELF dumps.
-fn erased(notes: &[u8]) -> Option<String> {
-    let note = notes::iter(notes).find(|note| note.name == b"ERASEINFO")?;
-    let text = String::from_utf8_lossy(note.desc);
-    Some(text.trim_end_matches('\0').to_owned()).filter(|text| !text.is_empty())
 }
 
 /// The machine's memory without the seams between neighbouring segments.

@@ -22,6 +22,7 @@ pub(crate) mod generate;
 pub(crate) mod info;
 #[cfg(feature = "kdump-setup")]
 pub(crate) mod kdump;
+mod keep;
 #[cfg(feature = "stalls")]
 pub(crate) mod latency;
 #[cfg(feature = "mount")]

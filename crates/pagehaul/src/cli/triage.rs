@@ -8,12 +8,14 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use pagehaul_capture::OwnerRules;
 use pagehaul_erase::{Found, Subject};
 use pagehaul_facts::Facts;
 use pagehaul_inspect::{
     Detail, Machine, OnRequest, Requested, StackTrace, Task, TaskStack, TriageReport, detail, difference,
     per_cpu_free,
 };
+use pagehaul_keep::Choice;
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder};
 use pagehaul_render::triage::{self as draw, Section};
@@ -104,6 +106,13 @@ pub(crate) struct TriageArguments {
     /// With --for-capture: print where these are instead
     #[arg(long, hide = true, requires = "for_capture", value_delimiter = ',')]
     erasure: Vec<Subject>,
+    /// With --for-capture: print by what the pages of these owners are known instead
+    #[arg(long, hide = true, requires = "for_capture", value_parser = choice)]
+    owner_rules: Option<Choice>,
+}
+
+fn choice(text: &str) -> Result<Choice, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 #[derive(Debug, Subcommand)]
@@ -202,6 +211,9 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
         let dumps = &arguments.dumps;
         if !arguments.erasure.is_empty() {
             return print_outcome(erasure(dumps, &arguments.layout, &arguments.erasure));
+        }
+        if let Some(choice) = &arguments.owner_rules {
+            return print_outcome(owner_rules(dumps, &arguments.layout, choice));
         }
         return match arguments.per_cpu_lists {
             true => print_outcome(free_on_lists(dumps, &arguments.layout)),
@@ -431,6 +443,12 @@ fn free_on_lists(dumps: &[PathBuf], layout: &ImageLayout) -> anyhow::Result<PerC
 fn erasure(dumps: &[PathBuf], layout: &ImageLayout, subjects: &[Subject]) -> anyhow::Result<Found> {
     let source = layout.open_quietly(dumps, MapPolicy::default())?;
     Ok(pagehaul_erase::find(source.memory(), subjects)?)
+}
+
+/// Finds by what a capture knows the pages of owners.
+fn owner_rules(dumps: &[PathBuf], layout: &ImageLayout, choice: &Choice) -> anyhow::Result<OwnerRules> {
+    let source = layout.open_quietly(dumps, MapPolicy::default())?;
+    Ok(pagehaul_keep::find(source.memory(), choice)?)
 }
 
 fn print_outcome<T: Serialize>(made: anyhow::Result<T>) -> anyhow::Result<ExitCode> {

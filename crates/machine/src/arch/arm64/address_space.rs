@@ -11,6 +11,10 @@ use crate::vmcoreinfo::{InfoError, VmcoreInfo};
 const VALID: u64 = 1;
 /// With VALID: a table, or at level 1 a page. Without it a block.
 const TABLE: u64 = 1 << 1;
+/// In entries of processes: the address space is one of many.
+const NOT_GLOBAL: u64 = 1 << 11;
+/// Execute-never for processes.
+const UXN: u64 = 1 << 54;
 const READ_ONLY: u64 = 1 << 7;
 /// Privileged execute-never.
 const PXN: u64 = 1 << 53;
@@ -153,6 +157,20 @@ impl AddressLayout for Layout {
             false if level == 1 || level > self.most_block_level => Entry::Bad,
             false => Entry::Page { paddr: self.address(entry, level), text },
         }
+    }
+
+    /// `PAGE_NONE` of `arch/arm64/include/asm/pgtable-prot.h`. The bit that marks such an entry moved (6.11), but a page keeps what
+    /// distinguishes it from a table, and a block is of a process, read-only, and never executable. Entries of swap and of migration
+    /// have the lowest two bits clear, and offsets that do not reach these.
+    fn decode_of_process(&self, entry: u64, level: u8, vaddr: u64) -> Entry {
+        const BLOCK: u64 = NOT_GLOBAL | READ_ONLY | PXN | UXN;
+        let is_page = match level {
+            _ if entry & VALID != 0 => false,
+            1 => entry & TABLE != 0,
+            level if level <= self.most_block_level => entry & TABLE == 0 && entry & BLOCK == BLOCK,
+            _ => false,
+        };
+        self.decode(if is_page { entry | VALID } else { entry }, level, vaddr)
     }
 
     fn in_image(&self, vaddr: u64) -> Option<Extent> {

@@ -11,6 +11,9 @@ use crate::page_tables::{Entry, Tables};
 use crate::vmcoreinfo::{InfoError, VmcoreInfo};
 
 const VALID: u64 = 1;
+/// Without VALID: a page that its process must not touch (`_PAGE_PROT_NONE`), whose entry has LEAF bits, too. Entries of swap have
+/// none of these.
+const PROTECTED: u64 = 1 << 5;
 const WRITE: u64 = 1 << 2;
 const EXECUTE: u64 = 1 << 3;
 /// Readable, writable, executable: one of them makes an entry a leaf, at any level.
@@ -114,6 +117,11 @@ impl AddressLayout for Layout {
                 Entry::Page { paddr: (number & !(pages - 1)) << PAGE_SHIFT, text }
             }
         }
+    }
+
+    fn decode_of_process(&self, entry: u64, level: u8, vaddr: u64) -> Entry {
+        let is_page = entry & VALID == 0 && entry & PROTECTED != 0 && entry & LEAF != 0;
+        self.decode(if is_page { entry | VALID } else { entry }, level, vaddr)
     }
 
     fn in_image(&self, vaddr: u64) -> Option<Extent> {

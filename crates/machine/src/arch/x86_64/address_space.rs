@@ -19,6 +19,9 @@ const CPU_ENTRY_AREA: Range<u64> = 0xffff_fe00_0000_0000..0xffff_fe80_0000_0000;
 const DEFAULT_IMAGE_SIZE: u64 = 512 << 20;
 
 const PRESENT: u64 = 1;
+/// Without PRESENT: a page that its process must not touch, because of PROT_NONE or NUMA balancing (`_PAGE_PROTNONE`). Entries of swap
+/// and of migration have neither this bit nor LEAF.
+const PROTECTED: u64 = 1 << 8;
 const WRITABLE: u64 = 1 << 1;
 const NO_EXECUTE: u64 = 1 << 63;
 /// In an entry of level 2 or 3: maps a page itself.
@@ -110,6 +113,24 @@ impl AddressLayout for Layout {
         }
     }
 
+    fn decode_of_process(&self, entry: u64, level: u8, vaddr: u64) -> Entry {
+        // While a large page is split, it has LEAF only (`pmd_present`).
+        let is_page = match level {
+            _ if entry & PRESENT != 0 => false,
+            1 => entry & PROTECTED != 0,
+            2 | 3 => entry & LEAF != 0,
+            _ => false,
+        };
+        if !is_page {
+            return self.decode(entry, level, vaddr);
+        }
+        // 6b28baca9b1f (4.19 and stable): the address is inverted, so that no speculation reads what is there. No machine has memory
+        // at the end of the physical address space.
+        let last_bits = self.address & 0xf << 48;
+        let entry = if entry & last_bits == last_bits { entry ^ self.address } else { entry };
+        self.decode(entry | PRESENT, level, vaddr)
+    }
+
     fn in_image(&self, vaddr: u64) -> Option<Extent> {
         let offset = vaddr.checked_sub(START_KERNEL_MAP)?;
         // The mapping is made of 2 MiB pages.
@@ -140,4 +161,44 @@ impl AddressLayout for Layout {
 /// 65ade2f872b4 (4.13) renamed init_level4_pgt to init_top_pgt.
 fn top_table(info: &VmcoreInfo) -> Option<u64> {
     info.symbol("init_top_pgt").or_else(|| info.symbol("init_level4_pgt"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(sme_mask: u64) -> Layout {
+        let page_size = PageSize::KIB_4;
+        let tables = Tables { root: 0, levels: 4, page_size, top_bits: INDEX_BITS, first_kernel_entry: 256 };
+        Layout { tables, address: ADDRESS & !sme_mask, phys_base: 0, image_size: 0 }
+    }
+
+    #[test]
+    fn pages_that_a_process_must_not_touch_are_found() {
+        let page = |entry: Entry| match entry {
+            Entry::Page { paddr, .. } => Some(paddr),
+            _ => None,
+        };
+        for mask in [0, 1 << 47, 1 << 51] {
+            let layout = layout(mask);
+            let of_process = |entry, level| page(layout.decode_of_process(entry, level, 0));
+            assert_eq!(of_process(0x1234_5000 | 0x67, 1), Some(0x1234_5000));
+            // Inverted, and as kernels had it before.
+            assert_eq!(of_process(!0x1234_5000 & ADDRESS | 0x160, 1), Some(0x1234_5000), "{mask:#x}");
+            assert_eq!(of_process(0x1234_5000 | 0x160, 1), Some(0x1234_5000));
+            assert_eq!(of_process(!0x1220_0000 & ADDRESS | 0x1e0, 2), Some(0x1220_0000));
+            // A large page that is being split.
+            assert_eq!(of_process(!0x1220_0000 & ADDRESS | 0xe2, 2), Some(0x1220_0000));
+            // Of swap and migration: offsets are inverted, too.
+            for (entry, level) in
+                [(0, 1), (0xf000_0000_0000_0e02, 1), (0xfbff_ffff_ffff_fe08, 1), (0xf0ff_ff00, 2)]
+            {
+                let entry = entry & !(PROTECTED | LEAF);
+                assert_eq!(layout.decode_of_process(entry, level, 0), Entry::Nothing, "{entry:#x}");
+            }
+            assert_eq!(layout.decode_of_process(0x1234_5067, 2, 0), Entry::Table(0x1234_5000));
+            // The kernel has no such pages.
+            assert_eq!(layout.decode(!0x1234_5000 & ADDRESS | 0x160, 1, 0), Entry::Nothing);
+        }
+    }
 }

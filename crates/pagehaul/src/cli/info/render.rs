@@ -63,7 +63,9 @@ pub(super) fn text(found: &Description, all_notes: bool) -> String {
         row("", Some(format!("{} missing", count(found.missing_pages))));
     }
     row("stored", found.stored_bytes.map(bytes));
-    row("erased", found.erased.clone().map(|text| text.trim_end().replace('\n', "; ")));
+    let lines = |text: &Option<String>| Some(text.as_ref()?.trim_end().replace('\n', "; "));
+    row("erased", lines(&found.erased));
+    row("owners", lines(&found.owners));
     for class in &found.classes {
         let kept = count(class.in_dump);
         row(
