@@ -12,7 +12,7 @@ KDUMP_SUITE ?= all
 KDUMP_TARGET ?= all
 
 .PHONY: help setup setup-build setup-demo check lint deny tests guide test test-guests test-beside test-full demo validate validate-process packages fleet wheel \
-	test-wheel test-spark test-packages test-reproducible release test-kdump test-kdump-dracut test-arm64 test-arm64-emulator test-riscv64 test-store test-upload static man \
+	test-wheel test-pages test-spark test-packages test-reproducible release test-kdump test-kdump-dracut test-arm64 test-arm64-emulator test-riscv64 test-store test-upload static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make static             the static binary for a capture kernel's initramfs: make static ARCH=aarch64"
 	@echo "make fleet              pagehaul-fleet, which makes tables of the facts of many dumps"
 	@echo "make wheel              the Python package, in $(TARGET)/wheels/release: make wheel ARCH=aarch64"
+	@echo "make test-pages         the web page of triage in Chromium, which clicks"
 	@echo "make test-spark         extraction on a Spark cluster of two workers, one of which is killed"
 	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages: make packages ARCH=aarch64"
 	@echo "make release            packages, source with crates, bills of materials and SHA256SUMS: make release ARCH=\"x86_64 aarch64\""
@@ -118,7 +119,7 @@ test-beside:
 	$(LAB_BUILD)
 	$(STEP) validate-process $(LAB) validate-process
 
-test-full: test test-spark test-store test-upload
+test-full: test test-pages test-spark test-store test-upload
 	$(LAB) validate --kernel all
 	$(MAKE) test-arm64
 	$(MAKE) test-riscv64
@@ -182,6 +183,11 @@ wheel: setup-build setup-demo
 
 test-wheel: setup-demo
 	scripts/test_wheel.sh
+
+# Clicks in the web page of `triage`. Installs Chromium: 414 MB with what it needs.
+test-pages: setup-build
+	scripts/setup.sh browser
+	scripts/test_pages.sh
 
 # A Spark cluster of two workers, one of which is killed. Installs Spark, 700 MB.
 test-spark: setup-demo

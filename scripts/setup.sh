@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian packages that a purpose needs and the machine lacks. Does nothing where all are installed.
-# Usage: scripts/setup.sh [--print|--missing] [build|x86_64|aarch64|riscv64|emulator|demo|spark|test]...
+# Usage: scripts/setup.sh [--print|--missing] [build|x86_64|aarch64|riscv64|emulator|demo|spark|browser|test]...
 #   --print  only print the packages, as for a machine that has none
 #   --missing  only print the packages that this machine lacks
 #   build  a C compiler and musl, for the static binary and the packages
@@ -8,6 +8,7 @@
 #   riscv64  what the lab's programs for riscv64 guests need besides
 #   emulator  a program that runs binaries for arm64
 #   demo   a C compiler, and Python for drgn and the wheel
+#   browser  Chromium, for the tests of web pages
 #   spark  Java, for the tests on a Spark cluster
 #   test   everything that `make test` and the benchmarks run (the default)
 set -eu
@@ -107,10 +108,11 @@ for purpose in "${@:-test}"; do
     riscv64) need_riscv64 ;;
     emulator) need_emulator ;;
     demo) need_compiler; need_python ;;
+    browser) need chromium chromium ;;
     spark) need java openjdk-17-jre-headless ;;
     test) need_compiler; need_musl; need_python; need_test_programs ;;
     *)
-        echo "setup: unknown purpose $purpose; usage: scripts/setup.sh [--print|--missing] [build|x86_64|aarch64|riscv64|emulator|demo|spark|test]..." >&2
+        echo "setup: unknown purpose $purpose; usage: scripts/setup.sh [--print|--missing] [build|x86_64|aarch64|riscv64|emulator|demo|spark|browser|test]..." >&2
         exit 2
         ;;
     esac

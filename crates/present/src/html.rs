@@ -1,6 +1,9 @@
 //! Web pages in one file: no network, light and dark.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
+use sha2::{Digest as _, Sha256};
 
 use crate::printable::printable_lines;
 use crate::table::{Cell, Table, Tone};
@@ -14,6 +17,7 @@ pub fn page(title: &str, style: &str, script: &str, body: &Markup) -> String {
         html lang="en" {
             head {
                 meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(policy(script));
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (title) }
                 style { (PreEscaped(STYLE)) (PreEscaped(style)) }
@@ -23,7 +27,7 @@ pub fn page(title: &str, style: &str, script: &str, body: &Markup) -> String {
                     (body)
                     footer { "Made by pagehaul " (env!("CARGO_PKG_VERSION")) }
                 }
-                script { (PreEscaped(script)) }
+                @if !script.is_empty() { script { (PreEscaped(script)) } }
             }
         }
     };
@@ -31,10 +35,30 @@ pub fn page(title: &str, style: &str, script: &str, body: &Markup) -> String {
     printable_lines(&page.into_string()).into_owned() + "\n"
 }
 
+/// What the page may load and run: nothing but its styles and this script. Text that became markup by mistake could do nothing.
+fn policy(script: &str) -> String {
+    let script = match script.is_empty() {
+        true => "'none'".to_owned(),
+        false => format!("'sha256-{}'", STANDARD.encode(Sha256::digest(script))),
+    };
+    format!(
+        "default-src 'none'; style-src 'unsafe-inline'; script-src {script}; base-uri 'none'; form-action 'none'"
+    )
+}
+
 /// Builds a framed part of a page; an empty `about` is omitted.
 pub fn section(title: &str, about: &str, body: impl Render) -> Markup {
+    framed(None, title, about, body)
+}
+
+/// Builds a [`section`] to which links lead by its `id`.
+pub fn part(id: &str, title: &str, about: &str, body: impl Render) -> Markup {
+    framed(Some(id), title, about, body)
+}
+
+fn framed(id: Option<&str>, title: &str, about: &str, body: impl Render) -> Markup {
     html! {
-        section {
+        section id=[id] {
             h2 { (title) }
             @if !about.is_empty() { p.about { (about) } }
             (body)
@@ -141,6 +165,16 @@ mod tests {
         let page = page("\u{7}", "", "", &section("\u{9b}", "two\nlines", table));
         assert!(page.contains("\\u{1b}[31mexe\\u{202e}gpj") && page.contains("two\nlines"), "{page}");
         assert!(!page.contains(['\u{7}', '\u{9b}', '\u{1b}', '\u{202e}']), "{page}");
+    }
+
+    #[test]
+    fn only_the_script_of_the_page_runs() {
+        let none = html! {};
+        let without = page("t", "", "", &none);
+        assert!(!without.contains("<script") && without.contains("script-src 'none'"), "{without}");
+        // printf %s 'let a;' | openssl dgst -sha256 -binary | base64
+        let with = page("t", "", "let a;", &none);
+        assert!(with.contains("script-src 'sha256-81WALLbUROF1pWdYjuQYKuIcGgY/+TqVJr8UsV6Tkvo='"), "{with}");
     }
 
     #[test]

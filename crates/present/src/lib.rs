@@ -2,6 +2,12 @@
 //! web pages and charts.
 
 #[cfg(feature = "html")]
+pub mod explore;
+#[cfg(feature = "html")]
+pub mod flame;
+#[cfg(feature = "html")]
+pub mod graph;
+#[cfg(feature = "html")]
 pub mod html;
 pub mod number;
 mod paint;
@@ -11,6 +17,8 @@ mod sentence;
 pub mod svg;
 mod table;
 pub mod time;
+#[cfg(feature = "html")]
+pub mod treemap;
 mod wrap;
 
 pub use paint::paint;

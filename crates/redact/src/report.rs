@@ -68,6 +68,14 @@ impl Redaction {
         names
     }
 
+    /// Redacts lines of the log.
+    pub fn lines(&self, lines: &mut [LastLine], names: &Names) {
+        let within = Within { redaction: self, names };
+        for LastLine { line, important: _ } in lines {
+            within.line(line);
+        }
+    }
+
     /// Replaces in a sentence of ours the names that a dump's records gave.
     pub fn sentence(&self, text: &str, names: &Names) -> String {
         self.replace(text, names)

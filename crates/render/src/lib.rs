@@ -10,6 +10,8 @@ pub mod census;
 pub mod kdump;
 #[cfg(feature = "stalls")]
 pub mod latency;
+#[cfg(feature = "html")]
+pub mod memory_use;
 #[cfg(feature = "census")]
 pub mod owners;
 #[cfg(feature = "process")]

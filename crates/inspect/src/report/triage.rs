@@ -249,14 +249,13 @@ impl TriageReport {
         if !machine.unwinds() {
             gaps.add(Part::Stacks, false);
         }
-        let log =
-            last_words(log, LAST_LINES).into_iter().map(|(line, important)| LastLine { line, important });
+        let log = Self::last_lines(log, LAST_LINES);
         Self {
             states: tasks.by_state(),
             modules: machine.modules().to_vec(),
             modules_known: machine.modules_known(),
             running: machine.runs(),
-            log: log.collect(),
+            log,
             system,
             death,
             cause,
@@ -276,6 +275,12 @@ impl TriageReport {
             gaps,
             tasks,
         }
+    }
+
+    /// Returns the last `most` lines of a log, as reports have them.
+    pub fn last_lines(log: &KernelLog, most: usize) -> Vec<LastLine> {
+        let words = last_words(log, most).into_iter();
+        words.map(|(line, important)| LastLine { line, important }).collect()
     }
 
     /// Unwinds all tasks: those on a CPU from its registers.

@@ -49,7 +49,8 @@ use crate::sandbox::{self, Sandbox};
   pagehaul pages --owners --live --interval 60
   pagehaul pages diff before after
   pagehaul pages dump --pfn 0x1234
-  pagehaul pages dump --html memory.html"
+  pagehaul pages dump --html memory.html
+  pagehaul pages dump --owners --html owners.html"
 )]
 pub(crate) struct PagesArguments {
     #[command(subcommand)]
@@ -61,14 +62,14 @@ pub(crate) struct PagesArguments {
     #[command(flatten)]
     json: Json,
     /// Show who owns the memory instead: files, processes, slab caches and other owners of all pages
-    #[arg(long, conflicts_with = "html")]
+    #[arg(long)]
     owners: bool,
     /// With --owners, guess who has pages that nothing marks by pointers to them: reads all of the kernel's memory. Without it,
     /// only if more than 1 % of the memory has no known owner, and the dump is on no server
     #[arg(long, requires = "owners")]
     references: bool,
     /// Read the running kernel (/proc/kcore) instead of a dump. Needs root
-    #[arg(long, requires = "owners", conflicts_with = "dumps")]
+    #[arg(long, requires = "owners", conflicts_with_all = ["dumps", "html"])]
     live: bool,
     /// With --live, print after each so many seconds what grew, until interrupted
     #[arg(long, value_name = "SECONDS", requires = "live", value_parser = clap::value_parser!(u64).range(1..=86400))]
@@ -126,15 +127,19 @@ fn show(arguments: &PagesArguments, source: &Source, redaction: Option<&Redactio
         return arguments.json.print(&page, page::text);
     }
     let threads = arguments.threads.count();
-    if arguments.owners {
-        let references = if arguments.references { References::Always } else { References::Above(1) };
-        let balance = owners::find(source, &kernel, Effort { threads, references }, redaction)?;
-        return arguments.json.print(&balance, draw_owners::text);
-    }
     let name = source.path().file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.unwrap_or_else(place);
     // Files of dumps can have the names of their machines.
     let hidden = redaction.map(|redaction| redaction.name("path", &place()));
+    if arguments.owners {
+        let references = if arguments.references { References::Always } else { References::Above(1) };
+        let balance = owners::find(source, &kernel, Effort { threads, references }, redaction)?;
+        let page = || Ok(draw_owners::page(&balance, &hidden.unwrap_or(name)));
+        if arguments.html.write(page, arguments.sources())? {
+            return Ok(());
+        }
+        return arguments.json.print(&balance, draw_owners::text);
+    }
     let heading = Heading {
         dump: hidden.clone().unwrap_or(name),
         release: Some(kernel.space().release().to_owned()),

@@ -40,7 +40,7 @@ impl Redact {
 #[cfg(not(feature = "redact"))]
 mod without {
     use pagehaul_facts::Facts;
-    use pagehaul_inspect::{OnRequest, TriageReport};
+    use pagehaul_inspect::{LastLine, OnRequest, TriageReport};
     use pagehaul_physmem::PhysMemory;
 
     /// There is none.
@@ -73,6 +73,10 @@ mod without {
         }
 
         pub(crate) fn on_request(&self, _: &mut OnRequest, _: &Names) {
+            match *self {}
+        }
+
+        pub(crate) fn lines(&self, _: &mut [LastLine], _: &Names) {
             match *self {}
         }
 

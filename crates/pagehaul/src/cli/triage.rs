@@ -12,8 +12,8 @@ use pagehaul_capture::OwnerRules;
 use pagehaul_erase::{Found, Subject};
 use pagehaul_facts::Facts;
 use pagehaul_inspect::{
-    Detail, Machine, OnRequest, Requested, StackTrace, Task, TaskStack, TriageReport, detail, difference,
-    per_cpu_free,
+    Detail, LastLine, Machine, OnRequest, Requested, StackTrace, Task, TaskStack, TriageReport, detail,
+    difference, per_cpu_free,
 };
 use pagehaul_keep::Choice;
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
@@ -31,6 +31,12 @@ use crate::crash_report::{CrashReport, Outcome, PerCpuFree, limit_process};
 use crate::files;
 use crate::printed;
 use crate::sandbox::{self, Sandbox};
+
+/// Lines of the log on a web page.
+const LINES: usize = 2000;
+/// Tasks of a machine whose stacks are all on a web page; of more of them, those of blocked tasks are.
+#[cfg(feature = "html")]
+const UNWOUND: usize = 20_000;
 
 /// Explain why a machine crashed or stalled, from its dump alone
 ///
@@ -163,10 +169,22 @@ impl TriageArguments {
     }
 }
 
+/// What is read besides the report.
+#[derive(Clone, Copy, Default)]
+struct Wanted {
+    /// The owners of memory, also if the report does not need them.
+    owners: bool,
+    /// Lines of the log.
+    lines: usize,
+}
+
 /// What is known of a dump.
 struct Explained<'a> {
     report: TriageReport,
     owners: Option<Owners>,
+    /// The end of the log, longer than the report's.
+    #[cfg_attr(not(feature = "html"), allow(dead_code))]
+    lines: Vec<LastLine>,
     /// What hides names in what is read later.
     redaction: Option<(&'a Redaction, Names)>,
 }
@@ -234,7 +252,14 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     #[cfg(feature = "html")]
     let confined = confined.writing(&arguments.html);
     sandbox::enter(confined)?;
-    let asked = arguments.section.contains(&Section::Memory);
+    #[cfg(feature = "html")]
+    let html = arguments.html.is_some();
+    #[cfg(not(feature = "html"))]
+    let html = false;
+    let wanted = Wanted {
+        owners: html || arguments.section.contains(&Section::Memory),
+        lines: if html { LINES } else { 0 },
+    };
     if !arguments.live
         && let Some(facts) = pstore::facts(dumps)?
     {
@@ -246,23 +271,23 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
         Some(_) => arguments.layout.open_quietly(dumps, MapPolicy::default()),
     };
     let live = dumps.iter().any(|dump| dump == Path::new(LIVE));
-    let ((), status) = explain(open, live, asked, redaction.as_ref(), |machine, explained, name| {
+    let ((), status) = explain(open, live, wanted, redaction.as_ref(), |machine, explained, name| {
         show(arguments, machine, explained, name)
     })?;
     Ok(status)
 }
 
 /// Reads the dump that `open` opens, and passes the report of it on, with the name of the dump. The owners of
-/// memory are found if the report needs them, or if it is asked for them. Also returns the exit status.
+/// memory are found if the report needs them, or if they are wanted. Also returns the exit status.
 fn explain<T>(
     open: impl FnOnce() -> anyhow::Result<Source>,
     live: bool,
-    asks_for_owners: bool,
+    wanted: Wanted,
     redaction: Option<&Redaction>,
     then: impl FnOnce(&Machine<'_>, Explained<'_>, &str) -> anyhow::Result<T>,
 ) -> anyhow::Result<(T, ExitCode)> {
     let source = open()?;
-    let result = explain_source(&source, live, asks_for_owners, redaction, then);
+    let result = explain_source(&source, live, wanted, redaction, then);
     if live {
         return Ok((result?, ExitCode::SUCCESS));
     }
@@ -272,7 +297,7 @@ fn explain<T>(
 fn explain_source<T>(
     source: &Source,
     live: bool,
-    asks_for_owners: bool,
+    wanted: Wanted,
     redaction: Option<&Redaction>,
     then: impl FnOnce(&Machine<'_>, Explained<'_>, &str) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
@@ -291,12 +316,17 @@ fn explain_source<T>(
     }
     let log = KernelLog::read(memory);
     let mut report = TriageReport::read(&machine, log.as_ref());
+    let mut lines =
+        log.as_ref().map_or_else(|_| Vec::new(), |log| TriageReport::last_lines(log, wanted.lines));
     let redaction = redaction.map(|redaction| (redaction, redaction.report(&mut report)));
+    if let Some((redaction, names)) = &redaction {
+        redaction.lines(&mut lines, names);
+    }
     report.judge();
     report.missing.extend(completeness::warnings(source));
     let mut owners = None;
     // It reads all struct pages, and a running machine changes its pages meanwhile.
-    if !live && (asks_for_owners || owners::are_evidence(&report)) {
+    if !live && (wanted.owners || owners::are_evidence(&report)) {
         match owners::find(&machine, memory, redaction.as_ref(), &mut report) {
             Ok(found) => owners = found,
             Err(why) => {
@@ -310,12 +340,12 @@ fn explain_source<T>(
             .push("the kernel ran on while its memory was read: facts can contradict each other".into());
     }
     let Some((hides, _)) = &redaction else {
-        return then(&machine, Explained { report, owners, redaction }, &name);
+        return then(&machine, Explained { report, owners, lines, redaction }, &name);
     };
     // Directories of dumps have the names of their machines.
     let hidden = hides.name("path", &name);
     report.missing.iter_mut().for_each(|why| *why = why.replace(&name, &hidden));
-    then(&machine, Explained { report, owners, redaction }, &hidden)
+    then(&machine, Explained { report, owners, lines, redaction }, &hidden)
 }
 
 fn show(
@@ -326,14 +356,23 @@ fn show(
 ) -> anyhow::Result<()> {
     #[cfg(feature = "html")]
     if let Some(path) = &arguments.html {
-        let on_request = explained.on_request(machine, &Requested::ALL);
-        let page = draw::page(&explained.report, &on_request, name);
+        let Explained { report, owners, lines, .. } = &explained;
+        // They are many only if they are alike.
+        let stacks = if report.tasks.all.len() <= UNWOUND { report.stacks(machine) } else { Vec::new() };
+        let page = draw::Page {
+            on_request: &explained.on_request(machine, &Requested::ALL),
+            stacks: &stacks,
+            log: lines,
+            memory: owners.as_ref().filter(|_| report.memory.by_pages).map(owners::memory_use),
+            report,
+        };
+        let page = draw::page(&page, name);
         files::write(path, &page, arguments.sources(), arguments.force)?;
         return say!("{}: written", path.display());
     }
     let asked: Vec<Requested> = arguments.section.iter().filter_map(|section| section.requested()).collect();
     let on_request = explained.on_request(machine, &asked);
-    let Explained { mut report, owners, redaction: _ } = explained;
+    let Explained { mut report, owners, .. } = explained;
     if let Some(pid) = arguments.pid {
         let task = report.tasks.by_pid(pid).with_context(|| format!("{name}: no task has the PID {pid}"))?;
         let detail = detail(machine, &report.cpus, task);
@@ -400,7 +439,8 @@ fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {
     sandbox::enter(Sandbox::reading([&arguments.before, &arguments.after]))?;
     let report = |dump: &PathBuf| {
         let source = pagehaul_images::open(dump, None, MapPolicy::default())?;
-        let read = explain_source(&source, false, false, None, |_, explained, _| Ok(explained.report));
+        let read =
+            explain_source(&source, false, Wanted::default(), None, |_, explained, _| Ok(explained.report));
         // They are on standard error, too, for those who keep the changes alone.
         completeness::tell_warnings(&source);
         anyhow::Ok((completeness::explain(&source, read)?, completeness::status(&source)))

@@ -1,6 +1,7 @@
 //! Who owns the memory.
 
 mod growth;
+mod html;
 
 use std::fmt::Write as _;
 
@@ -10,6 +11,9 @@ use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count, percent};
 
 pub use growth::growth;
+pub use html::page;
+
+use crate::memory_use::{MemoryUse, Use};
 
 /// Owners of each row that are printed.
 const FEW: usize = 5;
@@ -74,6 +78,23 @@ pub fn text(balance: &Balance) -> String {
     out
 }
 
+/// Returns what a page draws of it.
+pub fn memory_use(balance: &Balance) -> MemoryUse {
+    let size = |pages: PageCount| pages.bytes(balance.page_size);
+    let uses = balance.rows.iter().map(|row| Use {
+        name: row.kind.name().to_owned(),
+        bytes: size(row.pages),
+        pages: row.pages.get(),
+        owners: row
+            .owners
+            .iter()
+            .map(|owner| (describe(owner, balance.page_size), size(owner.pages)))
+            .collect(),
+        owner_count: row.owner_count,
+    });
+    MemoryUse::of(uses.collect())
+}
+
 /// How many of all checks hold.
 fn checks(holds: usize, all: usize) -> String {
     match all {
@@ -83,17 +104,17 @@ fn checks(holds: usize, all: usize) -> String {
     }
 }
 
-/// Formats the largest memory cgroups.
-fn cgroups(balance: &Balance, out: &mut String) {
+/// The largest memory cgroups.
+fn cgroup_table(balance: &Balance, most: usize) -> Option<Table> {
     let cgroups = &balance.cgroups;
     if cgroups.largest.is_empty() {
-        return;
+        return None;
     }
     let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
     let limit = |pages: Option<PageCount>| pages.map_or_else(|| "none".to_owned(), size);
     let mut table =
         Table::new(["memory cgroup", "usage", "peak", "high", "max", "swap", "processes", "events"]);
-    for cgroup in cgroups.largest.iter().take(MAX_CGROUPS) {
+    for cgroup in cgroups.largest.iter().take(most) {
         let events: Vec<String> =
             cgroup.events.iter().map(|(name, times)| format!("{name} {}", count(*times))).collect();
         let removed = if cgroup.removed { " (removed)" } else { "" };
@@ -108,6 +129,14 @@ fn cgroups(balance: &Balance, out: &mut String) {
             events.join(", "),
         ]);
     }
+    Some(table)
+}
+
+/// Formats the largest memory cgroups.
+fn cgroups(balance: &Balance, out: &mut String) {
+    let cgroups = &balance.cgroups;
+    let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
+    let Some(table) = cgroup_table(balance, MAX_CGROUPS) else { return };
     // Writing to a string cannot fail.
     let _ = write!(out, "\n{table}");
     let rest = cgroups.count.saturating_sub(cgroups.largest.len().min(MAX_CGROUPS));
@@ -122,7 +151,16 @@ fn cgroups(balance: &Balance, out: &mut String) {
 
 /// Formats free blocks by order and type, and who spoils blocks.
 fn fragmentation(balance: &Balance, out: &mut String) {
-    let Some(found) = &balance.fragmentation else { return };
+    if let Some((table, lines)) = fragments(balance) {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "\n{table}{lines}");
+    }
+}
+
+/// Free blocks by order and type, and lines of who spoils blocks.
+fn fragments(balance: &Balance) -> Option<(Table, String)> {
+    let found = balance.fragmentation.as_ref()?;
+    let mut out = String::new();
     let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
     let orders = found.types.iter().map(|of| of.free.len()).max().unwrap_or(0);
     let header = [format!("blocks of {}", size(found.block_pages)), "blocks".into(), "free, order 0".into()];
@@ -133,7 +171,6 @@ fn fragmentation(balance: &Balance, out: &mut String) {
         table.row([of.name.clone(), count(of.blocks)].into_iter().chain(free));
     }
     // Writing to a string cannot fail.
-    let _ = write!(out, "\n{table}");
     let movable = found.types.iter().find(|of| of.name == "movable").map_or(0, |of| of.blocks);
     let _ = writeln!(
         out,
@@ -164,6 +201,7 @@ fn fragmentation(balance: &Balance, out: &mut String) {
             zone.skips
         );
     }
+    Some((table, out))
 }
 
 /// Returns an owner's name with what else is known.

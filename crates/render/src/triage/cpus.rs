@@ -1,7 +1,7 @@
 //! CPUs.
 
 use pagehaul_facts::Kind;
-use pagehaul_inspect::{Part, Task, TriageReport, chain};
+use pagehaul_inspect::{Cpu, Part, Task, TriageReport, chain};
 use pagehaul_present::time::seconds;
 
 use super::lines::INNERMOST;
@@ -15,22 +15,7 @@ pub(super) fn cpus(report: &TriageReport, out: &mut String, full: bool) {
     put!(out, "\nCPUs");
     for cpu in &report.cpus {
         let task = cpu.task.as_ref().map_or_else(|| "unknown".into(), Task::label);
-        let mut facts = Vec::new();
-        if cpu.crashed {
-            facts.push("crashed".to_owned());
-        }
-        if !cpu.saved_registers {
-            facts.push(without_registers(report).to_owned());
-        }
-        if cpu.user_mode {
-            facts.push("user mode".into());
-        }
-        if cpu.interrupts_on == Some(false) && !cpu.user_mode {
-            facts.push("interrupts off".into());
-        }
-        let without_tick = cpu.seconds_without_tick.filter(|seconds| *seconds >= 1.0 && !cpu.crashed);
-        facts.extend(without_tick.map(|passed| format!("no tick for {}", seconds(passed))));
-        facts.extend(cpu.runnable.map(|runnable| format!("{runnable} runnable")));
+        let facts = facts(report, cpu);
         let place = match &cpu.stack {
             Some(_) if cpu.idle => "idle".into(),
             // The cause says more than the functions that report it.
@@ -45,6 +30,27 @@ pub(super) fn cpus(report: &TriageReport, out: &mut String, full: bool) {
             stack_lines(stack, out);
         }
     }
+}
+
+/// What is to be known of a CPU.
+pub(super) fn facts(report: &TriageReport, cpu: &Cpu) -> Vec<String> {
+    let mut facts = Vec::new();
+    if cpu.crashed {
+        facts.push("crashed".to_owned());
+    }
+    if !cpu.saved_registers {
+        facts.push(without_registers(report).to_owned());
+    }
+    if cpu.user_mode {
+        facts.push("user mode".into());
+    }
+    if cpu.interrupts_on == Some(false) && !cpu.user_mode {
+        facts.push("interrupts off".into());
+    }
+    let without_tick = cpu.seconds_without_tick.filter(|seconds| *seconds >= 1.0 && !cpu.crashed);
+    facts.extend(without_tick.map(|passed| format!("no tick for {}", seconds(passed))));
+    facts.extend(cpu.runnable.map(|runnable| format!("{runnable} runnable")));
+    facts
 }
 
 /// Why a CPU has no registers.

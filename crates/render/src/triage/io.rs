@@ -1,6 +1,13 @@
 //! Block requests.
 
-use pagehaul_inspect::{Part, TriageReport};
+#[cfg(feature = "html")]
+use std::collections::BTreeMap;
+
+#[cfg(feature = "html")]
+use pagehaul_inspect::Request;
+use pagehaul_inspect::{Part, Suspended, TriageReport};
+#[cfg(feature = "html")]
+use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::time::seconds;
 
@@ -8,8 +15,7 @@ use super::lines::{FEW, at_least, more};
 
 pub(super) fn io(report: &TriageReport, out: &mut String, full: bool) {
     for device in &report.suspended {
-        let waiting = if device.has_waiting { ", I/O waits" } else { "" };
-        put!(out, "\nSuspended: {}, mapped_device {}{waiting}", device.disk, device.address);
+        put!(out, "\n{}", suspended(device));
     }
     if report.requests.is_empty() && !full {
         return;
@@ -33,4 +39,35 @@ pub(super) fn io(report: &TriageReport, out: &mut String, full: bool) {
         );
     }
     more(report.requests.len(), shown, "requests", out);
+}
+
+pub(super) fn suspended(device: &Suspended) -> String {
+    let waiting = if device.has_waiting { ", I/O waits" } else { "" };
+    format!("Suspended: {}, mapped_device {}{waiting}", device.disk, device.address)
+}
+
+/// The requests; if they are more than `most`, those of one disk and operation are one row.
+#[cfg(feature = "html")]
+pub(super) fn table(report: &TriageReport, most: usize) -> Table {
+    let age = |age: Option<f64>| age.map_or_else(|| "unknown".into(), seconds);
+    if report.requests.len() <= most {
+        let mut table = Table::new(["disk", "operation", "size", "age", "address"]).left([0, 1, 4]);
+        table.rows(report.requests.iter().map(|request| {
+            let Request { disk, operation, address, .. } = request;
+            [disk.clone(), operation.clone(), bytes(request.bytes), age(request.age), address.to_string()]
+        }));
+        return table;
+    }
+    let mut groups: BTreeMap<(&str, &str), Vec<&Request>> = BTreeMap::new();
+    for request in &report.requests {
+        groups.entry((&request.disk, &request.operation)).or_default().push(request);
+    }
+    let mut table = Table::new(["disk", "operation", "requests", "size", "oldest"]).left([0, 1]);
+    table.rows(groups.into_iter().map(|((disk, operation), requests)| {
+        let size = requests.iter().fold(0_u64, |sum, request| sum.saturating_add(request.bytes));
+        let oldest = requests.iter().filter_map(|request| request.age).reduce(f64::max);
+        let number = count(requests.len() as u64);
+        [disk.to_owned(), operation.to_owned(), number, bytes(size), age(oldest)]
+    }));
+    table
 }

@@ -39,7 +39,7 @@ mod what;
 mod workqueues;
 
 #[cfg(feature = "html")]
-pub use html::page;
+pub use html::{Page, page};
 pub use next::name_commands;
 use pagehaul_inspect::{Detail, Difference, OnRequest, StackTrace, Task, TaskStack, TriageReport};
 pub use section::Section;

@@ -16,17 +16,8 @@ pub(super) fn modules(report: &TriageReport, out: &mut String, full: bool) {
         return;
     }
     if full {
-        let mut table = Table::new(["module", "base", "size", "taints"]).left([0, 1, 3]);
-        for module in modules {
-            table.row([
-                module.name.clone(),
-                module.base.to_string(),
-                bytes(module.size),
-                module.taints.clone(),
-            ]);
-        }
         out.push('\n');
-        out.put_table(&table);
+        out.put_table(&table(report));
         if report.gaps.is_partial(Part::Modules) {
             put!(out, "  {NOT_ALL_MODULES}");
         }
@@ -49,4 +40,12 @@ pub(super) fn modules(report: &TriageReport, out: &mut String, full: bool) {
         false => odd.join(", "),
     };
     put!(out, "\nModules: {}{}; {odd}", at_least(report, Part::Modules), count(modules.len() as u64));
+}
+
+pub(super) fn table(report: &TriageReport) -> Table {
+    let mut table = Table::new(["module", "base", "size", "taints"]).left([0, 1, 3]);
+    for module in &report.modules {
+        table.row([module.name.clone(), module.base.to_string(), bytes(module.size), module.taints.clone()]);
+    }
+    table
 }

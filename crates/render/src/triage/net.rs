@@ -45,24 +45,48 @@ pub(super) fn net(report: &TriageReport, out: &mut String, full: bool) {
     if !full {
         return;
     }
+    for table in [devices(report), backlogs(report)].iter().filter(|table| !table.rows.is_empty()) {
+        out.push('\n');
+        out.put_table(table);
+    }
+}
+
+fn devices(report: &TriageReport) -> Table {
     let mut table = Table::new(["device", "namespace", "state", "queues", "net_device"]).left([0, 2]);
-    table.rows(net.devices.iter().map(|device| {
+    table.rows(report.net.devices.iter().map(|device| {
         let namespace = device.namespace.map_or_else(String::new, |number| number.to_string());
         let state = link_state(device).to_owned();
         [device.name.clone(), namespace, state, count(device.queues), device.address.to_string()]
     }));
-    if !net.devices.is_empty() {
-        out.push('\n');
-        out.put_table(&table);
-    }
+    table
+}
+
+fn backlogs(report: &TriageReport) -> Table {
     let mut table = Table::new(["CPU", "packets in the backlog", "dropped", "time squeezed"]);
-    for backlog in &net.backlogs {
+    for backlog in &report.net.backlogs {
         table.row([backlog.cpu, backlog.packets, backlog.dropped, backlog.squeezed].map(count));
     }
-    if !net.backlogs.is_empty() {
-        out.push('\n');
-        out.put_table(&table);
+    table
+}
+
+/// Transmit queues that are stopped or hold packets, devices, backlogs.
+#[cfg(feature = "html")]
+pub(super) fn tables(report: &TriageReport) -> [Table; 3] {
+    let mut queues =
+        Table::new(["device", "queue", "packets", "state", "last sent", "netdev_queue"]).left([0, 3, 5]);
+    for device in &report.net.devices {
+        queues.rows(device.busy.iter().map(|queue| {
+            let states = [
+                (queue.stopped, "stopped by the driver"),
+                (queue.limited, "at its limit of bytes in flight"),
+            ];
+            let states: Vec<&str> = states.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
+            let idle = queue.idle.map_or_else(String::new, |idle| format!("{} ago", seconds(idle)));
+            let [index, packets] = [queue.index, queue.packets].map(count);
+            [device.name.clone(), index, packets, states.join(", "), idle, queue.address.to_string()]
+        }));
     }
+    [queues, devices(report), backlogs(report)]
 }
 
 fn link_state(device: &NetDevice) -> &'static str {

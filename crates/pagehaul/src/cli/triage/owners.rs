@@ -7,7 +7,7 @@ mod balance {
     pub(crate) use pagehaul_owners::are_evidence;
     use pagehaul_owners::{Effort, References, balance, blame, use_rows};
     use pagehaul_physmem::PhysMemory;
-    pub(crate) use pagehaul_render::owners::text;
+    pub(crate) use pagehaul_render::owners::{memory_use, text};
 
     use crate::cli::options::Threads;
     use crate::cli::redact::{Names, Redaction};
@@ -61,6 +61,13 @@ mod balance {
     pub(crate) fn text(owners: &Owners) -> String {
         match *owners {}
     }
+
+    #[cfg(feature = "html")]
+    pub(crate) fn memory_use(owners: &Owners) -> pagehaul_render::memory_use::MemoryUse {
+        match *owners {}
+    }
 }
 
+#[cfg(feature = "html")]
+pub(crate) use balance::memory_use;
 pub(crate) use balance::{Owners, are_evidence, find, text};

@@ -1,0 +1,109 @@
+//! What comes first: the weightiest finding, the machine, and the figures.
+
+use maud::{Markup, html};
+use pagehaul_inspect::{Part, System, TriageReport};
+use pagehaul_machine::PageCount;
+use pagehaul_present::Tone;
+use pagehaul_present::html::{facts, tiles};
+use pagehaul_present::number::{bytes, count};
+use pagehaul_present::time::{seconds, utc};
+
+use super::words::one_line;
+use crate::triage::lines::{at_least, cpu_count, load};
+use crate::triage::tasks::task_count;
+
+pub(super) fn top(report: &TriageReport, name: &str) -> Markup {
+    let title = match report.verdict.first() {
+        Some(finding) => &finding.text,
+        None if report.gaps.is_empty() => "Nothing suspicious found",
+        None => "Nothing suspicious found in what could be read",
+    };
+    let figures = figures(report).into_iter().map(|(tone, value, name)| (tone, one_line(&value), name));
+    html! {
+        h1 { (one_line(title)) }
+        (facts(about(&report.system, name).iter().map(|fact| one_line(fact))))
+        (tiles(figures))
+    }
+}
+
+/// The figures. What is not known is left out.
+fn figures(report: &TriageReport) -> Vec<(Tone, String, String)> {
+    let system = &report.system;
+    let (managed, free) = report.memory.total();
+    let size = |pages: PageCount| bytes(pages.bytes(system.page_size));
+    let in_state = |letter| {
+        let found = report.states.iter().find(|(state, _)| *state == letter);
+        found.map_or(0, |(_, tasks)| *tasks as u64)
+    };
+    let bad_if = |bad: bool| if bad { Tone::Bad } else { Tone::Plain };
+    let blocked = in_state('D');
+    let mut figures = match report.running {
+        true => vec![(Tone::Plain, "running".to_owned(), "machine".into())],
+        false => {
+            vec![(
+                bad_if(report.death.kind.is_some()),
+                report.death.describe().to_owned(),
+                "kind of crash".into(),
+            )]
+        }
+    };
+    if !report.tasks.all.is_empty() {
+        figures.extend([
+            (Tone::Plain, task_count(report), "tasks".into()),
+            (bad_if(blocked > 0), count(blocked), "blocked (D)".into()),
+            (
+                bad_if(!report.locks.cycles.is_empty()),
+                count(report.locks.cycles.len() as u64),
+                "deadlocks".into(),
+            ),
+        ]);
+    }
+    if !report.memory.zones.is_empty() {
+        figures.push((Tone::Plain, size(free), format!("free of {}", size(managed))));
+    }
+    if !report.gaps.lacks(Part::Requests) {
+        let requests = count(report.requests.len() as u64);
+        let requests = format!("{}{requests}", at_least(report, Part::Requests));
+        figures.push((Tone::Plain, requests, "block requests in flight".into()));
+    }
+    figures.extend(system.uptime.map(|uptime| (Tone::Plain, seconds(uptime), "uptime".into())));
+    figures
+}
+
+/// What the first lines of the text say.
+fn about(system: &System, name: &str) -> Vec<String> {
+    let mut about = vec![name.to_owned(), format!("kernel {}", system.release)];
+    about.extend(cpu_count(system));
+    about.extend(system.hostname.iter().filter(|host| *host != "(none)").map(|host| format!("host {host}")));
+    about.extend(system.crash_time.map(|time| format!("crashed {}", utc(time))));
+    about.extend(load(system));
+    about.extend(system.taints.iter().map(|taint| format!("taint {}: {}", taint.letter, taint.meaning)));
+    about
+}
+
+#[cfg(test)]
+mod tests {
+    use pagehaul_machine::PageSize;
+
+    use super::*;
+
+    #[test]
+    fn the_page_says_of_the_machine_what_the_text_says() {
+        let system = System {
+            release: "6.12.0".into(),
+            version: None,
+            hostname: Some("db1".into()),
+            crash_time: None,
+            uptime: None,
+            load: Some([1.5, 0.25, 4.0]),
+            page_size: PageSize::KIB_4,
+            cpus: Some(2),
+            command_line: None,
+            taints: Vec::new(),
+        };
+        assert_eq!(
+            about(&system, "vmcore"),
+            ["vmcore", "kernel 6.12.0", "2 CPUs", "host db1", "load 1.50 0.25 4.00"]
+        );
+    }
+}
