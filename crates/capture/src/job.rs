@@ -122,10 +122,17 @@ impl<'a> Job<'a> {
             ordered: self.ordered.as_ref(),
             free: self.free.unwrap_or_default(),
             shortest_hole: match self.options.format {
+                // Contents of excluded pages would be in a dump that is given away.
+                Format::Elf | Format::FlattenedElf if self.is_erased() => 1,
                 Format::Elf | Format::FlattenedElf => SHORTEST_HOLE,
                 Format::Kdump | Format::Flattened => 1,
             },
         }
+    }
+
+    /// Whether something is erased from the dump, now or before.
+    fn is_erased(&self) -> bool {
+        self.source.is_changed() || notes::lines_of(self.source.memory().notes(), notes::ERASED).is_some()
     }
 
     /// Returns how pages are compressed.

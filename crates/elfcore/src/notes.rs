@@ -64,6 +64,8 @@ pub struct Note<'a> {
     pub offset: usize,
 }
 
+/// Name of the note that records what was erased, as makedumpfile has it in ELF dumps; its type is 0.
+pub const ERASED: &str = "ERASEINFO";
 /// Name of the note in which pagehaul records which owners' pages a dump holds, as lines of text; its type is 0.
 pub const OWNERS: &str = "PAGEHAUL-OWNERS";
 

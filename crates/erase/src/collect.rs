@@ -132,6 +132,11 @@ impl<'a> Collector<'a> {
             format!("erase {what} size {bytes}{places}")
         };
         let record = self.counts.iter().map(line).collect();
-        Found { erasure: Erasure::new(self.places, self.free_objects, record), unerased: self.unerased }
+        let sum = |of: fn(&(u64, u64)) -> u64| self.counts.values().map(of).fold(0, u64::saturating_add);
+        let count = (sum(|count| count.0), sum(|count| count.1));
+        Found {
+            erasure: Erasure::new(self.places, self.free_objects, record, count),
+            unerased: self.unerased,
+        }
     }
 }

@@ -11,9 +11,6 @@ use crate::free_objects::FreeObjects;
 /// What erased bytes are overwritten with: the byte that makedumpfile uses.
 pub const PATTERN: u8 = b'X';
 
-/// Name of the note that records what was erased, and its type (makedumpfile's, in ELF dumps).
-const RECORD: (&str, u32) = ("ERASEINFO", 0);
-
 /// Parts of physical memory that are overwritten when it is read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Erasure {
@@ -22,10 +19,17 @@ pub struct Erasure {
     free_objects: FreeObjects,
     /// Lines of text.
     record: Vec<String>,
+    /// What was found: how many, and their bytes.
+    count: (u64, u64),
 }
 
 impl Erasure {
-    pub(crate) fn new(mut places: Vec<Range<u64>>, free_objects: FreeObjects, record: Vec<String>) -> Self {
+    pub(crate) fn new(
+        mut places: Vec<Range<u64>>,
+        free_objects: FreeObjects,
+        record: Vec<String>,
+        count: (u64, u64),
+    ) -> Self {
         places.retain(|place| place.start < place.end);
         places.sort_unstable_by_key(|place| place.start);
         let mut apart: Vec<Range<u64>> = Vec::with_capacity(places.len());
@@ -35,12 +39,17 @@ impl Erasure {
                 _ => apart.push(place),
             }
         }
-        Self { places: apart, free_objects, record }
+        Self { places: apart, free_objects, record, count }
     }
 
     /// Returns the physical addresses that are overwritten with [`PATTERN`], ascending and apart.
     pub fn places(&self) -> &[Range<u64>] {
         &self.places
+    }
+
+    /// Returns how many keys, texts and objects were found, and their bytes.
+    pub fn count(&self) -> (u64, u64) {
+        self.count
     }
 
     /// Returns the record, as lines of text in makedumpfile's form.
@@ -67,7 +76,7 @@ impl Erasure {
 
 /// Returns notes with the record of what was erased, which continues the one that is there.
 pub fn with_record(of_source: &[u8], record: &[String]) -> Vec<u8> {
-    notes::with_lines(of_source, RECORD.0, RECORD.1, record)
+    notes::with_lines(of_source, notes::ERASED, 0, record)
 }
 
 impl Wrap for Erasure {
@@ -146,7 +155,7 @@ mod tests {
     #[test]
     fn only_erased_bytes_are_overwritten() {
         let places = vec![700..701, 100..110, 105..120, 120..121, 3000..3000];
-        let erasure = Erasure::new(places, FreeObjects::default(), Vec::new());
+        let erasure = Erasure::new(places, FreeObjects::default(), Vec::new(), (0, 0));
         assert_eq!(erasure.places(), [100..121, 700..701]);
         for (start, len) in
             [(0, 2000), (100, 21), (99, 1), (110, 5), (120, 2), (121, 500), (700, 1), (699, 3)]

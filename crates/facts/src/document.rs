@@ -99,7 +99,7 @@ impl Facts {
                 "VMCOREINFO is damaged: the crash ID is not that of other dumps of the crash".into(),
             );
         }
-        let log = KernelLog::read(memory).unwrap_or_else(|why| {
+        let log = KernelLog::read_unerased(memory).unwrap_or_else(|why| {
             note("log", why.to_string());
             KernelLog::default()
         });

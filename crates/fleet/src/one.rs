@@ -201,7 +201,7 @@ impl<'a> Extraction<'a> {
                 let space = AddressSpace::discover(source.memory())?;
                 let memory = VirtualMemory::new(&space, source.memory());
                 let machine = Machine::open(&space, &memory, source.memory().notes())?;
-                let log = KernelLog::read(source.memory());
+                let log = KernelLog::read_unerased(source.memory());
                 let mut report = TriageReport::new(&machine, log.as_ref());
                 let tables = tables::inside(&machine, &report, &place.key, self.redaction);
                 self.put(tables, place, row)?;

@@ -37,6 +37,9 @@ pub enum KernelError {
         /// The cause and the remedy.
         why: &'static str,
     },
+    /// The log was erased from the dump.
+    #[error("its text was erased from the dump, as the dump records (`info`)")]
+    ErasedLog,
     /// Memory cannot be read.
     #[error("cannot read {what}: {source}")]
     Read {

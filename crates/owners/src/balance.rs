@@ -92,6 +92,7 @@ pub fn balance(
         missing.push(format!("per-CPU memory: {why}"));
         PerCpuChunks::default()
     });
+    missing.extend(chunks.broken.map(|why| format!("per-CPU memory: {why}")));
     let blocks = PageBlocks::read(machine, kernel, end).unwrap_or_else(|why| {
         missing.push(format!("types of page blocks: {why}"));
         PageBlocks::default()

@@ -5,6 +5,7 @@ mod common {
 }
 
 use common::setup::Setup;
+use pagehaul_synth::{Content, Era, Inside, Machine, Message};
 use serde_json::Value;
 
 /// A part of the text of the log of [`Setup::crashed`].
@@ -84,4 +85,59 @@ fn what_cannot_be_found_is_an_error_before_anything_is_written() {
     let said = without_types.fails(&["convert", "--erase", "keys", "vmcore", "dump"], 1);
     assert!(said.contains("nothing can be erased") && !without_types.path("dump").exists(), "{said}");
     assert!(!setup.path("dump").exists());
+}
+
+/// A machine with a log, to be built.
+fn logging(pfn: u64, text: &'static str) -> Machine {
+    let mut machine = Machine::new(Era::V6_12);
+    machine.log(pfn, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
+    machine
+}
+
+/// A kernel with `log_buf_len=` copies its log into a larger buffer, and leaves the text in the first one.
+#[test]
+fn the_text_that_a_moved_log_leaves_behind_is_erased() {
+    const DIRECT_MAP: u64 = 0xffff_8880_0000_0000;
+    let mut machine = logging(0x6000, "Command line: password=first");
+    machine.log(0x6100, &[Message { nanoseconds: 2, level: 0, caller: 7, text: "password=second" }]);
+    machine.info("SYMBOL(printk_rb_static)", format!("{:x}", DIRECT_MAP + 0x6000 * 4096));
+    machine.inside(0x5000, &Inside::default());
+    let setup = Setup::new(&mut machine);
+    setup.succeeds(&["convert", "-q", "-f", "elf", "vmcore", "plain"]);
+    setup.succeeds(&["convert", "-q", "-f", "elf", "--erase", "log", "vmcore", "erased"]);
+    for text in ["password=first", "password=second"] {
+        assert!(holds(&setup, "plain", text) && !holds(&setup, "erased", text), "{text}");
+    }
+}
+
+/// ELF dumps keep short runs of excluded pages. One that is given away must not.
+#[test]
+fn no_excluded_page_is_in_an_elf_dump_of_which_something_is_erased() {
+    let mut machine = logging(0x6000, TEXT);
+    let mut page = [0x5a; 4096];
+    page[..8].copy_from_slice(b"my data!");
+    machine.slab(0x4080, 3).anon(0x4088).slab(0x4090, 3).fill(0x4088, Content::Bytes(Box::new(page)));
+    machine.inside(0x5000, &Inside::default());
+    let setup = Setup::new(&mut machine);
+    let elf = |options: &[&str], source: &str, name: &str| {
+        setup.succeeds(&[&["convert", "-q", "-f", "elf"], options, &[source, name]].concat());
+        holds(&setup, name, "my data!")
+    };
+    assert!(elf(&["-d", "31"], "vmcore", "plain"));
+    assert!(!elf(&["-d", "31", "--erase", "log"], "vmcore", "erased"));
+    // Nor is it later.
+    setup.succeeds(&["convert", "-q", "-d", "0", "--erase", "log", "vmcore", "whole"]);
+    assert!(!elf(&["-d", "31"], "whole", "later"));
+}
+
+#[test]
+fn an_erased_log_does_not_say_that_nothing_happened() {
+    let setup = Setup::crashed();
+    setup.succeeds(&["convert", "-q", "--erase", "log", "vmcore", "dump"]);
+    assert!(setup.succeeds(&["triage", "vmcore"]).contains("sysrq"));
+    let said = setup.succeeds(&["triage", "dump"]);
+    assert!(said.contains("What happened: not known") && said.contains("its text was erased"), "{said}");
+    assert!(!said.contains("no panic:") && !said.contains("nothing suspicious found\n"), "{said}");
+    let facts: Value = serde_json::from_str(&setup.succeeds(&["facts", "dump"])).unwrap();
+    assert!(facts["missing"].to_string().contains("its text was erased"), "{facts}");
 }

@@ -23,7 +23,7 @@ pub(crate) fn triage(source: &Source, stacks: bool) -> PyResult<String> {
     let space = AddressSpace::discover(memory).map_err(kernel_error)?;
     let virtual_memory = VirtualMemory::new(&space, memory);
     let machine = Machine::open(&space, &virtual_memory, memory.notes()).map_err(kernel_error)?;
-    let log = KernelLog::read(memory);
+    let log = KernelLog::read_unerased(memory);
     let mut report = TriageReport::new(&machine, log.as_ref());
     pagehaul_render::triage::name_commands(&mut report);
     report.missing.extend(source.warnings());

@@ -15,6 +15,8 @@ pub struct PerCpuChunks {
     pub addresses: Vec<u64>,
     /// Their pages, by their own counts.
     pub pages: PageCount,
+    /// Why some may be missing.
+    pub broken: Option<String>,
 }
 
 /// Finds all chunks but the first and the reserved one, which are memory from before the allocator.
@@ -32,11 +34,15 @@ pub fn per_cpu_chunks(machine: &Machine<'_>) -> Result<PerCpuChunks, Fault> {
         let head = machine.space().object(table.wrapping_add(list * size), "list_head")?;
         // What lies behind the last list of a type is none.
         let Ok(walk) = head.list("pcpu_chunk", "list") else { continue };
+        found.broken = found.broken.or(walk.broken);
         for chunk in walk.items {
             if early.contains(&chunk.address()) {
                 continue;
             }
-            let populated = chunk.number("nr_populated").unwrap_or(0);
+            let populated = chunk.number("nr_populated").unwrap_or_else(|why| {
+                found.broken.get_or_insert_with(|| why.to_string());
+                0
+            });
             found.addresses.push(chunk.address());
             found.pages += PageCount::new(populated.saturating_mul(units));
         }

@@ -9,6 +9,7 @@ mod ring;
 
 use std::ops::Range;
 
+use pagehaul_elfcore::notes;
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory, View};
 
 use crate::address_space::AddressSpace;
@@ -85,6 +86,15 @@ impl KernelLog {
             return ring::read(&mut source);
         }
         records::read(&mut source)
+    }
+
+    /// Reads the log for what it says. An error if its text was erased from the dump: then it says nothing, not that nothing happened.
+    pub fn read_unerased(memory: &dyn PhysMemory) -> Result<Self, KernelError> {
+        let record = notes::lines_of(memory.notes(), notes::ERASED).unwrap_or_default();
+        match record.lines().any(|line| line.starts_with("erase log ")) {
+            true => Err(KernelError::ErasedLog),
+            false => Self::read(memory),
+        }
     }
 
     /// Returns the virtual addresses of all text of the log, also of text that no record has any more: all but what ties blocks

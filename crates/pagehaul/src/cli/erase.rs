@@ -67,8 +67,8 @@ impl Erase {
             );
         }
         if !quiet {
-            let bytes = erasure.places().iter().map(|place| place.end - place.start).sum();
-            tell!("pagehaul: {} erased, in {} places", number::bytes(bytes), erasure.places().len());
+            let (places, bytes) = erasure.count();
+            tell!("pagehaul: {} erased, in {}", number::bytes(bytes), number::counted(places, "place"));
             unerased.iter().for_each(|why| tell!("pagehaul: not erased: {why}"));
         }
         let missing = unerased.iter().map(|why| format!("not erased: {why}"));

@@ -161,7 +161,7 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
     let pieces = memory.ranges().pieces();
     let platform = memory.platform();
     // What has no log that can be read may still be a dump.
-    let log = KernelLog::read(memory).unwrap_or_default();
+    let log = KernelLog::read_unerased(memory).unwrap_or_default();
     let lines = lines_of(&log);
     let shift = platform.page_size.shift();
     let mut description = Description {
@@ -188,7 +188,7 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
         pointer_bytes: if platform.wide { 8 } else { 4 },
         page_size: platform.page_size.bytes() as u32,
         kaslr_offset: key("KERNELOFFSET").and_then(|text| u64::from_str_radix(&text, 16).ok()),
-        erased: notes::lines_of(memory.notes(), "ERASEINFO"),
+        erased: notes::lines_of(memory.notes(), notes::ERASED),
         owners: notes::lines_of(memory.notes(), notes::OWNERS),
         cpus: notes::cpu_count(memory.notes()),
         memory_bytes: memory.ranges().bytes(),

@@ -314,7 +314,7 @@ fn explain_source<T>(
     if live {
         machine = machine.running();
     }
-    let log = KernelLog::read(memory);
+    let log = KernelLog::read_unerased(memory);
     let mut report = TriageReport::read(&machine, log.as_ref());
     let mut lines =
         log.as_ref().map_or_else(|_| Vec::new(), |log| TriageReport::last_lines(log, wanted.lines));
@@ -461,7 +461,7 @@ fn for_capture(dumps: &[PathBuf], layout: &ImageLayout) -> anyhow::Result<CrashR
     let unrecorded = VirtualMemory::new(&kernel, source.memory());
     let memory = VirtualMemory::new(&kernel, &recorder);
     let machine = Machine::open_recorded(&kernel, &memory, &unrecorded, recorder.notes())?;
-    let log = KernelLog::read(&recorder);
+    let log = KernelLog::read_unerased(&recorder);
     let report = TriageReport::new(&machine, log.as_ref());
     report.stacks(&machine);
     let text = draw::summary(&report, &source.path().display().to_string());

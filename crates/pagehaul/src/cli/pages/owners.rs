@@ -6,6 +6,7 @@ use pagehaul_kernel::{Kernel, VirtualMemory};
 use pagehaul_owners::{Balance, Effort, balance};
 use pagehaul_vmcore::Source;
 
+use crate::cli::completeness;
 use crate::cli::redact::{Names, Redaction, task_names};
 
 /// Finds the owners of all pages of a dump, and redacts them.
@@ -21,7 +22,7 @@ pub(super) fn find(
     let machine = Machine::open(kernel.space(), &virtual_memory, memory.notes()).with_context(place)?;
     let mut balance = balance(&machine, kernel, memory, effort).with_context(place)?;
     balance.missing.splice(0..0, machine.warnings().iter().cloned());
-    let mut warnings = source.warnings();
+    let mut warnings = completeness::warnings(source);
     if let Some(redaction) = redaction {
         redaction.owners(&mut balance, &Names::of_tasks(&task_names(memory)));
         let hidden = redaction.name("path", &place());
