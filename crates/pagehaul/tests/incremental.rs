@@ -8,6 +8,8 @@ mod common {
 }
 
 use std::fs;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -335,6 +337,34 @@ fn kept_marks_find_all_that_was_written() {
         std::thread::yield_now();
     }
     (0..16).for_each(|number| generations.restarts_exactly(number));
+}
+
+#[test]
+fn the_holder_of_marks_keeps_nothing_else_open() {
+    if !can_track_writes() {
+        return;
+    }
+    let mut generations = Generations::new(&["24", "2", "churn"]);
+    let mut command = generations.command(0, None, &["--keep-marks"]);
+    // As `3>&1` of a shell, or a lock of flock(1).
+    let (reader, writer) = std::io::pipe().unwrap();
+    let inherited = writer.as_raw_fd();
+    // SAFETY: one system call, which may be made between fork and exec.
+    unsafe {
+        command.pre_exec(move || match libc::dup2(inherited, 100) {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        })
+    };
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    drop((command, writer));
+    let holder = generations.holder().expect("a process that holds the marks");
+    let pipe = fs::read_link(format!("/proc/self/fd/{}", reader.as_raw_fd())).unwrap();
+    let open = fs::read_dir(format!("/proc/{holder}/fd")).unwrap();
+    let open: Vec<_> = open.map(|entry| fs::read_link(entry.unwrap().path()).unwrap()).collect();
+    assert!(!open.contains(&pipe), "{open:?}");
+    generations.end();
 }
 
 #[test]

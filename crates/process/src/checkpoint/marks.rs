@@ -96,11 +96,14 @@ impl Marks {
         // The number shows in ps whose marks they are.
         command.args([MARKS_HELPER, &root.identity().0.to_string()]).current_dir("/").env_clear();
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
-        // SAFETY: one system call, which may be made between fork and exec. It is to outlive the terminal.
+        // SAFETY: two system calls, which may be made between fork and exec. It is to outlive the terminal.
         unsafe {
-            command.pre_exec(|| match setsid() {
-                Ok(_) | Err(Errno::PERM) => Ok(()),
-                Err(error) => Err(error.into()),
+            command.pre_exec(|| {
+                close_on_exec()?;
+                match setsid() {
+                    Ok(_) | Err(Errno::PERM) => Ok(()),
+                    Err(error) => Err(error.into()),
+                }
             })
         };
         let mut child = command.spawn()?;
@@ -115,6 +118,16 @@ impl Marks {
             let _ = child.wait();
         }
         sent
+    }
+}
+
+/// Has `execve` close all descriptors above standard error. What the caller left open, such as a lock or a pipe, would stay open as
+/// long as the holder lives. Linux 5.11 has the flag, and marks need 6.7.
+fn close_on_exec() -> io::Result<()> {
+    // SAFETY: changes a flag of descriptors only, and no memory.
+    match unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
