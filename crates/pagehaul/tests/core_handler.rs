@@ -531,6 +531,26 @@ fn cores_are_encrypted_if_there_are_recipients() {
 }
 
 #[test]
+fn recipients_that_are_not_understood_leave_no_core_in_the_clear() {
+    let subject = Subject::start(&["1", "1"]);
+    let core = core_of(&subject);
+    for settings in ["recipients = conf", "recipient = /path"] {
+        let machine = Machine::new(settings);
+        let output = machine.take(&absent(), &core);
+        assert_eq!(code(&output), Some(1), "{settings}: {}", said(&output));
+        assert_eq!(machine.cores(), Vec::<PathBuf>::new());
+        let entries = machine.entries();
+        let message = &entries.last().unwrap()["MESSAGE"];
+        assert!(message.contains("nothing is written in the clear") && message.contains("line 7"), "{message}");
+    }
+    let machine = Machine::new("");
+    fs::remove_file(machine.path("core.conf")).unwrap();
+    let output = machine.take(&absent(), &core);
+    assert_eq!(code(&output), Some(1));
+    assert!(said(&output).contains("core.conf: No such file"), "{}", said(&output));
+}
+
+#[test]
 fn the_pipe_is_closed_at_the_end_of_the_core() {
     let subject = Subject::start(&["20", "1"]);
     let core = core_of(&subject);

@@ -100,6 +100,9 @@ fn keep(
     progress: &Progress,
     write: &Write<'_>,
 ) -> Result<(PathBuf, Saved), String> {
+    if let Some(why) = &config.refusal {
+        return Err(format!("nothing is written in the clear: {why}"));
+    }
     let page = crate::units::page_size();
     // The kernel does not apply the limit to pipes; 1 it takes for "none" itself (do_coredump(), fs/coredump.c).
     if crash.limit < page {
