@@ -276,12 +276,42 @@ fn another_process_with_the_number_is_not_read() {
     assert!(decompressed(&machine.core()) == core);
 }
 
+/// The headers of a 32-bit core with one segment, of `bytes` bytes of memory at 4096.
+fn headers_of_32_bits(bytes: u32) -> Vec<u8> {
+    let mut head = b"\x7fELF\x01\x01\x01".to_vec();
+    head.resize(4096, 0);
+    let mut set = |at: usize, value: u32| head[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    // Type and machine (i386), the table, its count; kind, offset and size.
+    for (at, value) in [(16, 4 | 3 << 16), (28, 52), (44, 1), (52, 1), (56, 4096), (68, bytes)] {
+        set(at, value);
+    }
+    head
+}
+
 #[test]
-fn what_is_no_core_of_64_bits_is_kept_as_it_is() {
+fn a_core_of_32_bits_is_kept_as_it_is() {
     let machine = Machine::new("");
-    let stream: Vec<u8> = (0..3_000_000u32).map(|index| (index / 1000) as u8).collect();
+    let mut stream = headers_of_32_bits(3_000_000);
+    stream.extend((0..3_000_000u32).map(|index| (index / 1000) as u8));
     assert_eq!(code(&machine.take(&absent(), &stream)), Some(0));
     assert!(decompressed(&machine.core()) == stream);
+    let machine = Machine::new("");
+    let output = machine.take(&absent(), &stream[..stream.len() - 1]);
+    assert_eq!(code(&output), Some(3), "{}", said(&output));
+    assert_is_marked(&machine.core());
+}
+
+#[test]
+fn a_stream_that_is_no_core_is_not_written() {
+    let subject = Subject::start(&["1", "1"]);
+    let core = core_of(&subject);
+    for stream in [&b"hello"[..], &[b'h'; 5000], &core[..64], &core[..1500]] {
+        let machine = Machine::new("");
+        let output = machine.take(&absent(), stream);
+        assert_eq!(code(&output), Some(1), "{} bytes: {}", stream.len(), said(&output));
+        assert_eq!(machine.cores(), Vec::<PathBuf>::new());
+        assert!(machine.entry()["MESSAGE"].contains("There is no core"));
+    }
 }
 
 #[test]
@@ -456,6 +486,7 @@ fn a_core_that_outgrows_its_room_is_ended() {
     let machine = Machine::new("compress = none\nmax_total = 2M\nmax_memory = 1M");
     let mut child = machine.handler(&absent(), UNLIMITED).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
+    pipe.write_all(&headers_of_32_bits(u32::MAX)).unwrap();
     // Endless. The process in the kernel's place goes on once it is ended.
     while pipe.write_all(&[7; 1 << 20]).is_ok() {}
     assert_eq!(child.wait().unwrap().code(), Some(3));
