@@ -371,7 +371,12 @@ fn a_limited_core_has_notes_and_stacks_first() {
         let entry = machine.entry();
         assert_eq!(entry["COREDUMP_TRUNCATED"], "1");
         assert!(entry["MESSAGE"].contains("Memory is left out"), "{}", entry["MESSAGE"]);
-        assert!(tool(&["verify"]).arg(machine.core()).output().unwrap().status.success());
+        for command in ["verify", "info"] {
+            let output = tool(&[command]).arg(machine.core()).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(code(&output), Some(3), "{command}: {text}");
+            assert!(text.contains("memory was left out because of a limit"), "{command}: {text}");
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::sync::{Arc, Mutex};
 
-use pagehaul_elfcore::{ProgramHeader, set_incomplete};
+use pagehaul_elfcore::{ProgramHeader, set_incomplete, set_limited};
 
 use super::head::{ElfHead, Head};
 use super::selection::within;
@@ -117,7 +117,8 @@ impl Plan {
             each().map(|(load, &kept)| ProgramHeader { file_size: kept, ..*load }).collect();
         let expected = existing.iter().zip(&kept).map(|(&existing, &kept)| existing.min(kept));
         let expected = expected.fold(0, u64::saturating_add);
-        let (head, size) = assemble(&mut loads, &head.notes, false);
+        let (mut head, size) = assemble(&mut loads, &head.notes, false);
+        set_limited(&mut head, limited);
         Self { input, dying, head, loads: Some(loads), parts, size: Some(size), least: size, expected, limited }
     }
 
