@@ -587,6 +587,29 @@ fn recipients_that_are_not_understood_leave_no_core_in_the_clear() {
 }
 
 #[test]
+fn a_limit_of_address_space_leaves_a_smaller_buffer() {
+    let subject = Subject::start(&["40", "1"]);
+    let core = core_of(&subject);
+    for settings in ["threads = 100000", "threads = auto\nmax_memory = 100G", "max_memory = auto"] {
+        let machine = Machine::new(settings);
+        let mut handler = machine.handler(&absent(), UNLIMITED);
+        // SAFETY: one system call, which may be made between fork and exec.
+        unsafe {
+            handler.pre_exec(|| {
+                let limit = libc::rlimit { rlim_cur: 300 << 20, rlim_max: 300 << 20 };
+                match libc::setrlimit(libc::RLIMIT_AS, &limit) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            })
+        };
+        let output = take(handler, &core);
+        assert_eq!(code(&output), Some(0), "{settings}: {}", said(&output));
+        assert!(decompressed(&machine.core()) == core);
+    }
+}
+
+#[test]
 fn the_pipe_is_closed_at_the_end_of_the_core() {
     let subject = Subject::start(&["20", "1"]);
     let core = core_of(&subject);
