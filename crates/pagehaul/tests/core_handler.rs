@@ -386,10 +386,6 @@ fn limits_and_rates_leave_an_entry_and_no_core() {
     let core = core_of(&subject);
     let machine = Machine::new("rate = 2");
     for (limit, status) in [("0", 1), (UNLIMITED, 0), (UNLIMITED, 0), (UNLIMITED, 1)] {
-        // Cores of one second and process have one name.
-        for path in machine.cores() {
-            fs::remove_file(path).unwrap();
-        }
         let output = take(machine.handler(&subject.pid(), limit), &core);
         assert_eq!(code(&output), Some(status), "{}", said(&output));
     }
@@ -607,6 +603,32 @@ fn a_limit_of_address_space_leaves_a_smaller_buffer() {
         assert_eq!(code(&output), Some(0), "{settings}: {}", said(&output));
         assert!(decompressed(&machine.core()) == core);
     }
+}
+
+#[test]
+fn a_name_that_exists_is_left_alone() {
+    let subject = Subject::start(&["1", "1"]);
+    let core = core_of(&subject);
+    let machine = Machine::new("");
+    let pid = absent();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().replace('-', "");
+    let path = |time: &str| {
+        let name = format!("core.-a_b.0.{boot}.{pid}.1764172495{time}.zst");
+        machine.path("cores").join(name)
+    };
+    // A pipe without a reader: opening it would block.
+    fs::create_dir(machine.path("cores")).unwrap();
+    let fifo = std::ffi::CString::new(path("000000").to_str().unwrap()).unwrap();
+    // SAFETY: the name ends with zero.
+    assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+    symlink("/nowhere", path("000001")).unwrap();
+    for time in ["000002", "000003"] {
+        let output = machine.take(&pid, &core);
+        assert_eq!(code(&output), Some(0), "{}", said(&output));
+        assert_eq!(machine.entry()["COREDUMP_FILENAME"], path(time).to_str().unwrap());
+        assert!(decompressed(&path(time)) == core);
+    }
+    assert_eq!(fs::read_link(path("000001")).unwrap(), Path::new("/nowhere"));
 }
 
 #[test]

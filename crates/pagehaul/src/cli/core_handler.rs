@@ -70,8 +70,7 @@ pub(crate) fn run(arguments: &CoreHandlerArguments) -> anyhow::Result<ExitCode> 
         let write = |path: &Path, save: &mut dyn FnMut(&Target) -> Result<Saved, ProcessError>| match &config
             .recipients
         {
-            None => save(&Target::File { path: path.to_owned(), overwrite: false })
-                .map_err(|error| error.to_string()),
+            None => save(&Target::New { path: path.to_owned() }).map_err(|error| error.to_string()),
             Some(file) => encrypt(path, file, save),
         };
         handler::handle(&crash, &config, &complaints, input, progress, &write)

@@ -14,6 +14,8 @@ use super::crash::Crash;
 
 /// What begins the name of a core.
 const PREFIX: &str = "core.";
+/// Names that are tried.
+const MAX_NAMES: u32 = 10_000;
 /// Maximum bytes of a process's name in that of its core.
 const MAX_NAME: usize = 64;
 
@@ -41,13 +43,19 @@ impl<'a> Store<'a> {
         Ok(Self { directory, max_total: *max_total, keep_free: *keep_free, max_age: *max_age })
     }
 
-    /// The path of a core, named as systemd-coredump names its own.
+    /// The path of a core, named as systemd-coredump names its own. If something has this name, as a core of the same process and second
+    /// may, the next microseconds are tried.
     pub(super) fn path(&self, crash: &Crash, boot: &str, extension: &str) -> PathBuf {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_+".contains(byte);
         let letter = |byte: &u8| if is_plain(byte) { char::from(*byte) } else { '_' };
         let name: String = crash.comm.as_bytes().iter().take(MAX_NAME).map(letter).collect();
         let Crash { uid, pid, time, .. } = crash;
-        self.directory.join(format!("{PREFIX}{name}.{uid}.{boot}.{pid}.{time}000000{extension}"))
+        let path = |microsecond: u32| {
+            let start = format!("{PREFIX}{name}.{uid}.{boot}.{pid}.{time}{microsecond:06}");
+            self.directory.join(start + extension)
+        };
+        let is_free = |path: &PathBuf| path.symlink_metadata().is_err();
+        (0..MAX_NAMES).map(path).find(is_free).unwrap_or_else(|| path(0))
     }
 
     /// Removes cores that are too old, then the oldest until all limits are kept. One that is being written is never removed, nor
