@@ -22,6 +22,6 @@ pub use program_header::{PF_R, PF_W, PF_X, PT_LOAD, PT_NOTE, ProgramHeader};
 pub use read::{ElfError, ElfHeaders};
 pub use vmcore_head::VmcoreHead;
 pub use write::{
-    FILE_HEADER, PROGRAM_HEADER, SECTION_HEADER, count_section, file_header, headers_end, set_incomplete, set_limited,
-    table_end,
+    FILE_HEADER, PROGRAM_HEADER, SECTION_HEADER, count_section, file_header, headers_end, set_incomplete,
+    set_limited, table_end,
 };

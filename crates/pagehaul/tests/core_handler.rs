@@ -573,7 +573,10 @@ fn recipients_that_are_not_understood_leave_no_core_in_the_clear() {
         assert_eq!(machine.cores(), Vec::<PathBuf>::new());
         let entries = machine.entries();
         let message = &entries.last().unwrap()["MESSAGE"];
-        assert!(message.contains("nothing is written in the clear") && message.contains("line 7"), "{message}");
+        assert!(
+            message.contains("nothing is written in the clear") && message.contains("line 7"),
+            "{message}"
+        );
     }
     let machine = Machine::new("");
     fs::remove_file(machine.path("core.conf")).unwrap();

@@ -24,9 +24,7 @@ pub enum Target {
         overwrite: bool,
     },
     /// A file that does not exist. Whatever has its name is an error and is not opened.
-    New {
-        path: PathBuf,
-    },
+    New { path: PathBuf },
     /// Standard output.
     Stdout,
     /// A pipe to what takes the core elsewhere.

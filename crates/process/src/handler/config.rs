@@ -267,7 +267,9 @@ mod tests {
 
     #[test]
     fn recipients_that_are_not_understood_allow_no_core() {
-        for line in ["recipients = conf", "recipients =", "recipient = /r", "Recipients = /r", "recipients /r"] {
+        for line in
+            ["recipients = conf", "recipients =", "recipient = /r", "Recipients = /r", "recipients /r"]
+        {
             let (config, wrong) = Config::parse(&format!("rate = 1\n{line}\nrecipients = none"));
             assert_eq!(wrong.len(), 1, "{line}");
             assert_eq!(config.refusal, Some(format!("line 2: {}", wrong[0].1)));

@@ -119,7 +119,17 @@ impl Plan {
         let expected = expected.fold(0, u64::saturating_add);
         let (mut head, size) = assemble(&mut loads, &head.notes, false);
         set_limited(&mut head, limited);
-        Self { input, dying, head, loads: Some(loads), parts, size: Some(size), least: size, expected, limited }
+        Self {
+            input,
+            dying,
+            head,
+            loads: Some(loads),
+            parts,
+            size: Some(size),
+            least: size,
+            expected,
+            limited,
+        }
     }
 
     /// The first bytes of the core.

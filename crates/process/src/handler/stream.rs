@@ -47,7 +47,18 @@ impl StreamTiler {
         arena: Arc<Arena>,
     ) -> Self {
         let least = size.unwrap_or(0);
-        Self { input, head, parts: parts.into(), size, least, at: 0, number: 0, arena, spare: None, ended: false }
+        Self {
+            input,
+            head,
+            parts: parts.into(),
+            size,
+            least,
+            at: 0,
+            number: 0,
+            arena,
+            spare: None,
+            ended: false,
+        }
     }
 
     /// A stream of unknown length that ends before this many bytes is not whole.
