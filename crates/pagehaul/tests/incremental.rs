@@ -232,6 +232,17 @@ fn bases_that_are_lost_changed_or_others_are_refused_before_anything_is_touched(
 }
 
 #[test]
+fn a_checkpoint_is_no_stream() {
+    let directory = tempdir().unwrap();
+    for words in [&["checkpoint", "1", "-"][..], &["checkpoint", "--base", "-", "1", "new"]] {
+        let output = tool(words).current_dir(&directory).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains("stream; name "), "{}", said(&output));
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    }
+}
+
+#[test]
 fn options_of_dumps_are_refused_for_checkpoints() {
     let generations = Generations::new(&["1", "1"]);
     generations.take_all(1, &[]);
