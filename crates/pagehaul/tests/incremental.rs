@@ -243,6 +243,24 @@ fn a_checkpoint_is_no_stream() {
 }
 
 #[test]
+fn the_file_of_a_chain_whose_base_is_lost_is_named() {
+    let mut generations = Generations::new(&["1", "1"]);
+    generations.take_all(4, &[]);
+    generations.end();
+    fs::remove_file(generations.path(1)).unwrap();
+    let expected = format!(
+        "{}: its base {} is missing",
+        generations.path(2).display(),
+        generations.path(1).display()
+    );
+    for command in ["verify", "info"] {
+        let output = tool(&[command]).arg(generations.path(3)).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        assert!(said(&output).contains(&expected), "{command}: {}", said(&output));
+    }
+}
+
+#[test]
 fn options_of_dumps_are_refused_for_checkpoints() {
     let generations = Generations::new(&["1", "1"]);
     generations.take_all(1, &[]);
