@@ -248,11 +248,8 @@ fn the_file_of_a_chain_whose_base_is_lost_is_named() {
     generations.take_all(4, &[]);
     generations.end();
     fs::remove_file(generations.path(1)).unwrap();
-    let expected = format!(
-        "{}: its base {} is missing",
-        generations.path(2).display(),
-        generations.path(1).display()
-    );
+    let expected =
+        format!("{}: its base {} is missing", generations.path(2).display(), generations.path(1).display());
     for command in ["verify", "info"] {
         let output = tool(&[command]).arg(generations.path(3)).output().unwrap();
         assert_eq!(output.status.code(), Some(3), "{}", said(&output));
@@ -341,7 +338,8 @@ fn kept_marks_find_all_that_was_written() {
         generations.take_next(number, number - 1, &keep, "marks");
     }
     // Marks since another checkpoint say nothing.
-    generations.take_next(8, 5, &keep, "compared");
+    let report = generations.take_next(8, 5, &keep, "compared");
+    assert!(number(&report["pre_copy"]["running_bytes"]) > 20 << 20, "copied while it runs: {report}");
     generations.take_next(9, 8, &keep, "marks");
     // Their holder is killed.
     generations.kill_holder();
@@ -358,6 +356,7 @@ fn kept_marks_find_all_that_was_written() {
     generations.take(13, None, &keep);
     let report = generations.take(14, None, &[]);
     assert!(report["no_pre_copy"].is_null() && !generations.is_marked(), "{report}");
+    assert!(number(&report["pre_copy"]["running_bytes"]) > 20 << 20, "copied while it runs: {report}");
     // The holder ends with the process.
     generations.take(15, None, &keep);
     assert!(generations.holder().is_some());
@@ -393,6 +392,25 @@ fn the_holder_of_marks_keeps_nothing_else_open() {
     let open = fs::read_dir(format!("/proc/{holder}/fd")).unwrap();
     let open: Vec<_> = open.map(|entry| fs::read_link(entry.unwrap().path()).unwrap()).collect();
     assert!(!open.contains(&pipe), "{open:?}");
+    generations.end();
+}
+
+#[test]
+fn a_holder_of_marks_that_does_not_answer_is_named() {
+    if !can_track_writes() {
+        return;
+    }
+    let mut generations = Generations::new(&["24", "2", "churn"]);
+    generations.take(0, None, &["--keep-marks"]);
+    let holder = generations.holder().expect("a holder");
+    let signal = |signal| {
+        rustix::process::kill_process(rustix::process::Pid::from_raw(holder).unwrap(), signal).unwrap();
+    };
+    signal(rustix::process::Signal::STOP);
+    let report = generations.take(1, None, &[]);
+    let reason = report["no_pre_copy"].as_str().expect("a reason");
+    assert!(reason.contains(&format!("process {holder}, which holds the marks")), "{reason}");
+    signal(rustix::process::Signal::KILL);
     generations.end();
 }
 
