@@ -258,6 +258,34 @@ fn the_file_of_a_chain_whose_base_is_lost_is_named() {
 }
 
 #[test]
+fn files_that_convert_cannot_use_are_named() {
+    let mut generations = Generations::new(&["1", "1"]);
+    generations.take_all(3, &[]);
+    generations.end();
+    let convert = |files: &[&Path]| {
+        let output = tool(&["convert"]).args(files).current_dir(&generations.directory).output().unwrap();
+        (output.status.code(), said(&output))
+    };
+    let newest = generations.path(2);
+    let directory = generations.directory.path().join("directory");
+    fs::create_dir(&directory).unwrap();
+    let (code, text) = convert(&[&newest, &directory]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(directory.join("checkpoint.pagehaul").is_file());
+    let (code, text) = convert(&[&newest, Path::new("-")]);
+    assert!(code == Some(2) && text.contains("cannot be written to a stream"), "{text}");
+    let (code, text) = convert(&[&generations.path(1), &newest, Path::new("whole")]);
+    assert!(
+        code == Some(2) && text.contains("is a checkpoint of processes, which is converted alone"),
+        "{text}"
+    );
+    fs::remove_file(generations.path(1)).unwrap();
+    fs::create_dir(generations.path(1)).unwrap();
+    let (code, text) = convert(&[&newest, Path::new("whole")]);
+    assert!(code == Some(1) && text.contains("1.ckpt is not a regular file"), "{text}");
+}
+
+#[test]
 fn options_of_dumps_are_refused_for_checkpoints() {
     let generations = Generations::new(&["1", "1"]);
     generations.take_all(1, &[]);

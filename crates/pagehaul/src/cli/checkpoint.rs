@@ -94,7 +94,7 @@ pub(crate) struct RestartArguments {
     pub(crate) arguments: Vec<String>,
 }
 
-const NO_STREAM: &str =
+pub(crate) const NO_STREAM: &str =
     "a checkpoint cannot be written to a stream; name a file, or ./- for a file with this name";
 
 pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> {

@@ -81,6 +81,11 @@ pub fn is_checkpoint(path: &Path) -> bool {
     container::is_container(&container_path(path))
 }
 
+/// The file that a checkpoint is in: the path itself, or a file in this directory.
+pub fn checkpoint_path(path: &Path) -> PathBuf {
+    container_path(path)
+}
+
 /// The files that a checkpoint needs besides itself, as far as they are there.
 pub fn bases_of(path: &Path) -> Vec<PathBuf> {
     let mut bases = Vec::new();
