@@ -23,5 +23,5 @@ pub use read::{ElfError, ElfHeaders};
 pub use vmcore_head::VmcoreHead;
 pub use write::{
     FILE_HEADER, PROGRAM_HEADER, SECTION_HEADER, count_section, file_header, headers_end, set_incomplete,
-    table_end,
+    set_limited, table_end,
 };

@@ -8,7 +8,7 @@ use object::pod::{Pod, from_bytes, slice_from_all_bytes};
 use object::read::elf::{FileHeader, ProgramHeader as _, SectionHeader};
 use object::{BigEndian, Endianness, LittleEndian};
 
-use crate::constants::INCOMPLETE;
+use crate::constants::{INCOMPLETE, LIMITED};
 use crate::program_header::ProgramHeader;
 
 /// Program headers read at a time.
@@ -56,6 +56,8 @@ pub struct ElfHeaders<R> {
     pub big_endian: bool,
     /// Whether the core is marked incomplete: its writer did not finish.
     pub incomplete: bool,
+    /// Whether pagehaul left memory out because of a limit.
+    pub limited: bool,
     /// File offset of the program headers.
     pub table: u64,
     /// Number of program headers; the file is large enough for all of them.
@@ -72,6 +74,7 @@ impl<R: Fn(u64, &mut [u8]) -> Result<(), E>, E: std::error::Error + 'static> Elf
             wide: false,
             big_endian: false,
             incomplete: false,
+            limited: false,
             table: 0,
             count: 0,
             read,
@@ -115,6 +118,7 @@ impl<R: Fn(u64, &mut [u8]) -> Result<(), E>, E: std::error::Error + 'static> Elf
         }
         self.machine = header.e_machine(endian).0;
         self.incomplete = header.e_flags(endian).0 & INCOMPLETE != 0;
+        self.limited = header.e_flags(endian).0 & LIMITED != 0;
         self.table = header.e_phoff(endian).into();
         self.count = u64::from(header.e_phnum(endian));
         if self.count == u64::from(PN_XNUM) {

@@ -7,7 +7,7 @@ use object::elf::{ET_CORE, EV_CURRENT, FileFlags, FileHeader64, Ident, Machine, 
 use object::pod::bytes_of;
 use object::{LittleEndian, U16, U32, U64};
 
-use crate::constants::INCOMPLETE;
+use crate::constants::{INCOMPLETE, LIMITED};
 
 /// Bytes of the file header.
 pub const FILE_HEADER: u64 = size_of::<FileHeader64<LittleEndian>>() as u64;
@@ -79,7 +79,17 @@ pub fn count_section(count: u64) -> [u8; SECTION_HEADER as usize] {
 
 /// Sets or clears the mark of an incomplete core in its first bytes.
 pub fn set_incomplete(start: &mut [u8], incomplete: bool) {
-    if let Some(flags) = start.get_mut(FLAGS..FLAGS + 4) {
-        flags.copy_from_slice(&if incomplete { INCOMPLETE } else { 0 }.to_le_bytes());
+    set_flag(start, INCOMPLETE, incomplete);
+}
+
+/// Sets or clears the mark of a core from which a limit left memory out, in its first bytes.
+pub fn set_limited(start: &mut [u8], limited: bool) {
+    set_flag(start, LIMITED, limited);
+}
+
+fn set_flag(start: &mut [u8], flag: u32, is_set: bool) {
+    if let Some(field) = start.get_mut(FLAGS..).and_then(<[u8]>::first_chunk_mut::<4>) {
+        let others = u32::from_le_bytes(*field) & !flag;
+        *field = (others | if is_set { flag } else { 0 }).to_le_bytes();
     }
 }

@@ -276,12 +276,42 @@ fn another_process_with_the_number_is_not_read() {
     assert!(decompressed(&machine.core()) == core);
 }
 
+/// The headers of a 32-bit core with one segment, of `bytes` bytes of memory at 4096.
+fn headers_of_32_bits(bytes: u32) -> Vec<u8> {
+    let mut head = b"\x7fELF\x01\x01\x01".to_vec();
+    head.resize(4096, 0);
+    let mut set = |at: usize, value: u32| head[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    // Type and machine (i386), the table, its count; kind, offset and size.
+    for (at, value) in [(16, 4 | 3 << 16), (28, 52), (44, 1), (52, 1), (56, 4096), (68, bytes)] {
+        set(at, value);
+    }
+    head
+}
+
 #[test]
-fn what_is_no_core_of_64_bits_is_kept_as_it_is() {
+fn a_core_of_32_bits_is_kept_as_it_is() {
     let machine = Machine::new("");
-    let stream: Vec<u8> = (0..3_000_000u32).map(|index| (index / 1000) as u8).collect();
+    let mut stream = headers_of_32_bits(3_000_000);
+    stream.extend((0..3_000_000u32).map(|index| (index / 1000) as u8));
     assert_eq!(code(&machine.take(&absent(), &stream)), Some(0));
     assert!(decompressed(&machine.core()) == stream);
+    let machine = Machine::new("");
+    let output = machine.take(&absent(), &stream[..stream.len() - 1]);
+    assert_eq!(code(&output), Some(3), "{}", said(&output));
+    assert_is_marked(&machine.core());
+}
+
+#[test]
+fn a_stream_that_is_no_core_is_not_written() {
+    let subject = Subject::start(&["1", "1"]);
+    let core = core_of(&subject);
+    for stream in [&b"hello"[..], &[b'h'; 5000], &core[..64], &core[..1500]] {
+        let machine = Machine::new("");
+        let output = machine.take(&absent(), stream);
+        assert_eq!(code(&output), Some(1), "{} bytes: {}", stream.len(), said(&output));
+        assert_eq!(machine.cores(), Vec::<PathBuf>::new());
+        assert!(machine.entry()["MESSAGE"].contains("There is no core"));
+    }
 }
 
 #[test]
@@ -341,7 +371,12 @@ fn a_limited_core_has_notes_and_stacks_first() {
         let entry = machine.entry();
         assert_eq!(entry["COREDUMP_TRUNCATED"], "1");
         assert!(entry["MESSAGE"].contains("Memory is left out"), "{}", entry["MESSAGE"]);
-        assert!(tool(&["verify"]).arg(machine.core()).output().unwrap().status.success());
+        for command in ["verify", "info"] {
+            let output = tool(&[command]).arg(machine.core()).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(code(&output), Some(3), "{command}: {text}");
+            assert!(text.contains("memory was left out because of a limit"), "{command}: {text}");
+        }
     }
 }
 
@@ -351,10 +386,6 @@ fn limits_and_rates_leave_an_entry_and_no_core() {
     let core = core_of(&subject);
     let machine = Machine::new("rate = 2");
     for (limit, status) in [("0", 1), (UNLIMITED, 0), (UNLIMITED, 0), (UNLIMITED, 1)] {
-        // Cores of one second and process have one name.
-        for path in machine.cores() {
-            fs::remove_file(path).unwrap();
-        }
         let output = take(machine.handler(&subject.pid(), limit), &core);
         assert_eq!(code(&output), Some(status), "{}", said(&output));
     }
@@ -456,6 +487,7 @@ fn a_core_that_outgrows_its_room_is_ended() {
     let machine = Machine::new("compress = none\nmax_total = 2M\nmax_memory = 1M");
     let mut child = machine.handler(&absent(), UNLIMITED).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
+    pipe.write_all(&headers_of_32_bits(u32::MAX)).unwrap();
     // Endless. The process in the kernel's place goes on once it is ended.
     while pipe.write_all(&[7; 1 << 20]).is_ok() {}
     assert_eq!(child.wait().unwrap().code(), Some(3));
@@ -528,6 +560,78 @@ fn cores_are_encrypted_if_there_are_recipients() {
     assert_eq!(code(&machine.take(&absent(), &core)), Some(1));
     assert_eq!(machine.cores(), Vec::<PathBuf>::new());
     assert!(machine.entry()["MESSAGE"].contains("nothing is written in the clear"));
+}
+
+#[test]
+fn recipients_that_are_not_understood_leave_no_core_in_the_clear() {
+    let subject = Subject::start(&["1", "1"]);
+    let core = core_of(&subject);
+    for settings in ["recipients = conf", "recipient = /path"] {
+        let machine = Machine::new(settings);
+        let output = machine.take(&absent(), &core);
+        assert_eq!(code(&output), Some(1), "{settings}: {}", said(&output));
+        assert_eq!(machine.cores(), Vec::<PathBuf>::new());
+        let entries = machine.entries();
+        let message = &entries.last().unwrap()["MESSAGE"];
+        assert!(
+            message.contains("nothing is written in the clear") && message.contains("line 7"),
+            "{message}"
+        );
+    }
+    let machine = Machine::new("");
+    fs::remove_file(machine.path("core.conf")).unwrap();
+    let output = machine.take(&absent(), &core);
+    assert_eq!(code(&output), Some(1));
+    assert!(said(&output).contains("core.conf: No such file"), "{}", said(&output));
+}
+
+#[test]
+fn a_limit_of_address_space_leaves_a_smaller_buffer() {
+    let subject = Subject::start(&["40", "1"]);
+    let core = core_of(&subject);
+    for settings in ["threads = 100000", "threads = auto\nmax_memory = 100G", "max_memory = auto"] {
+        let machine = Machine::new(settings);
+        let mut handler = machine.handler(&absent(), UNLIMITED);
+        // SAFETY: one system call, which may be made between fork and exec.
+        unsafe {
+            handler.pre_exec(|| {
+                let limit = libc::rlimit { rlim_cur: 300 << 20, rlim_max: 300 << 20 };
+                match libc::setrlimit(libc::RLIMIT_AS, &limit) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            })
+        };
+        let output = take(handler, &core);
+        assert_eq!(code(&output), Some(0), "{settings}: {}", said(&output));
+        assert!(decompressed(&machine.core()) == core);
+    }
+}
+
+#[test]
+fn a_name_that_exists_is_left_alone() {
+    let subject = Subject::start(&["1", "1"]);
+    let core = core_of(&subject);
+    let machine = Machine::new("");
+    let pid = absent();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().replace('-', "");
+    let path = |time: &str| {
+        let name = format!("core.-a_b.0.{boot}.{pid}.1764172495{time}.zst");
+        machine.path("cores").join(name)
+    };
+    // A pipe without a reader: opening it would block.
+    fs::create_dir(machine.path("cores")).unwrap();
+    let fifo = std::ffi::CString::new(path("000000").to_str().unwrap()).unwrap();
+    // SAFETY: the name ends with zero.
+    assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+    symlink("/nowhere", path("000001")).unwrap();
+    for time in ["000002", "000003"] {
+        let output = machine.take(&pid, &core);
+        assert_eq!(code(&output), Some(0), "{}", said(&output));
+        assert_eq!(machine.entry()["COREDUMP_FILENAME"], path(time).to_str().unwrap());
+        assert!(decompressed(&path(time)) == core);
+    }
+    assert_eq!(fs::read_link(path("000001")).unwrap(), Path::new("/nowhere"));
 }
 
 #[test]

@@ -8,6 +8,8 @@ mod common {
 }
 
 use std::fs;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -230,6 +232,60 @@ fn bases_that_are_lost_changed_or_others_are_refused_before_anything_is_touched(
 }
 
 #[test]
+fn a_checkpoint_is_no_stream() {
+    let directory = tempdir().unwrap();
+    for words in [&["checkpoint", "1", "-"][..], &["checkpoint", "--base", "-", "1", "new"]] {
+        let output = tool(words).current_dir(&directory).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains("stream; name "), "{}", said(&output));
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn the_file_of_a_chain_whose_base_is_lost_is_named() {
+    let mut generations = Generations::new(&["1", "1"]);
+    generations.take_all(4, &[]);
+    generations.end();
+    fs::remove_file(generations.path(1)).unwrap();
+    let expected =
+        format!("{}: its base {} is missing", generations.path(2).display(), generations.path(1).display());
+    for command in ["verify", "info"] {
+        let output = tool(&[command]).arg(generations.path(3)).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        assert!(said(&output).contains(&expected), "{command}: {}", said(&output));
+    }
+}
+
+#[test]
+fn files_that_convert_cannot_use_are_named() {
+    let mut generations = Generations::new(&["1", "1"]);
+    generations.take_all(3, &[]);
+    generations.end();
+    let convert = |files: &[&Path]| {
+        let output = tool(&["convert"]).args(files).current_dir(&generations.directory).output().unwrap();
+        (output.status.code(), said(&output))
+    };
+    let newest = generations.path(2);
+    let directory = generations.directory.path().join("directory");
+    fs::create_dir(&directory).unwrap();
+    let (code, text) = convert(&[&newest, &directory]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(directory.join("checkpoint.pagehaul").is_file());
+    let (code, text) = convert(&[&newest, Path::new("-")]);
+    assert!(code == Some(2) && text.contains("cannot be written to a stream"), "{text}");
+    let (code, text) = convert(&[&generations.path(1), &newest, Path::new("whole")]);
+    assert!(
+        code == Some(2) && text.contains("is a checkpoint of processes, which is converted alone"),
+        "{text}"
+    );
+    fs::remove_file(generations.path(1)).unwrap();
+    fs::create_dir(generations.path(1)).unwrap();
+    let (code, text) = convert(&[&newest, Path::new("whole")]);
+    assert!(code == Some(1) && text.contains("1.ckpt is not a regular file"), "{text}");
+}
+
+#[test]
 fn options_of_dumps_are_refused_for_checkpoints() {
     let generations = Generations::new(&["1", "1"]);
     generations.take_all(1, &[]);
@@ -310,7 +366,8 @@ fn kept_marks_find_all_that_was_written() {
         generations.take_next(number, number - 1, &keep, "marks");
     }
     // Marks since another checkpoint say nothing.
-    generations.take_next(8, 5, &keep, "compared");
+    let report = generations.take_next(8, 5, &keep, "compared");
+    assert!(number(&report["pre_copy"]["running_bytes"]) > 20 << 20, "copied while it runs: {report}");
     generations.take_next(9, 8, &keep, "marks");
     // Their holder is killed.
     generations.kill_holder();
@@ -327,6 +384,7 @@ fn kept_marks_find_all_that_was_written() {
     generations.take(13, None, &keep);
     let report = generations.take(14, None, &[]);
     assert!(report["no_pre_copy"].is_null() && !generations.is_marked(), "{report}");
+    assert!(number(&report["pre_copy"]["running_bytes"]) > 20 << 20, "copied while it runs: {report}");
     // The holder ends with the process.
     generations.take(15, None, &keep);
     assert!(generations.holder().is_some());
@@ -335,6 +393,53 @@ fn kept_marks_find_all_that_was_written() {
         std::thread::yield_now();
     }
     (0..16).for_each(|number| generations.restarts_exactly(number));
+}
+
+#[test]
+fn the_holder_of_marks_keeps_nothing_else_open() {
+    if !can_track_writes() {
+        return;
+    }
+    let mut generations = Generations::new(&["24", "2", "churn"]);
+    let mut command = generations.command(0, None, &["--keep-marks"]);
+    // As `3>&1` of a shell, or a lock of flock(1).
+    let (reader, writer) = std::io::pipe().unwrap();
+    let inherited = writer.as_raw_fd();
+    // SAFETY: one system call, which may be made between fork and exec.
+    unsafe {
+        command.pre_exec(move || match libc::dup2(inherited, 100) {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        })
+    };
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    drop((command, writer));
+    let holder = generations.holder().expect("a process that holds the marks");
+    let pipe = fs::read_link(format!("/proc/self/fd/{}", reader.as_raw_fd())).unwrap();
+    let open = fs::read_dir(format!("/proc/{holder}/fd")).unwrap();
+    let open: Vec<_> = open.map(|entry| fs::read_link(entry.unwrap().path()).unwrap()).collect();
+    assert!(!open.contains(&pipe), "{open:?}");
+    generations.end();
+}
+
+#[test]
+fn a_holder_of_marks_that_does_not_answer_is_named() {
+    if !can_track_writes() {
+        return;
+    }
+    let mut generations = Generations::new(&["24", "2", "churn"]);
+    generations.take(0, None, &["--keep-marks"]);
+    let holder = generations.holder().expect("a holder");
+    let signal = |signal| {
+        rustix::process::kill_process(rustix::process::Pid::from_raw(holder).unwrap(), signal).unwrap();
+    };
+    signal(rustix::process::Signal::STOP);
+    let report = generations.take(1, None, &[]);
+    let reason = report["no_pre_copy"].as_str().expect("a reason");
+    assert!(reason.contains(&format!("process {holder}, which holds the marks")), "{reason}");
+    signal(rustix::process::Signal::KILL);
+    generations.end();
 }
 
 #[test]

@@ -47,6 +47,7 @@ pub(crate) struct CoreFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CoreHeaders {
     pub(crate) incomplete: bool,
+    pub(crate) limited: bool,
     pub(crate) note: ProgramHeader,
     pub(crate) loads: Vec<ProgramHeader>,
 }
@@ -118,7 +119,7 @@ impl CoreFile {
             }
             Ok::<_, ElfError<ReadError>>(())
         })?;
-        Ok(CoreHeaders { incomplete: elf.incomplete, note, loads })
+        Ok(CoreHeaders { incomplete: elf.incomplete, limited: elf.limited, note, loads })
     }
 
     /// Returns whether it is zstd without the table of frames that a finished core has at its end.
@@ -142,9 +143,12 @@ impl CoreFile {
         if headers.incomplete {
             return Some("its writer did not finish".into());
         }
-        let needed = headers.loads.iter().map(|load| load.offset.saturating_add(load.file_size)).max()?;
-        let missing = needed.checked_sub(self.content_size()).filter(|missing| *missing > 0)?;
-        Some(format!("it is truncated: {missing} bytes are missing at its end"))
+        let ends = headers.loads.iter().map(|load| load.offset.saturating_add(load.file_size));
+        let missing = ends.max().unwrap_or(0).saturating_sub(self.content_size());
+        if missing > 0 {
+            return Some(format!("it is truncated: {missing} bytes are missing at its end"));
+        }
+        headers.limited.then(|| "memory was left out because of a limit (max_core, RLIMIT_CORE)".into())
     }
 }
 

@@ -59,7 +59,7 @@ pub use agent::{
 pub use checkpoint::{
     BaseReport, CheckpointInfo, CheckpointOptions, CheckpointReport, Generation, MARKS_HELPER, PreCopyReport,
     RestartOptions, RestartReport, WholeOptions, WholeReport, action_script, bases_of, checkpoint,
-    describe_checkpoint, hold_marks, is_checkpoint, make_whole, restart, verify_checkpoint,
+    checkpoint_path, describe_checkpoint, hold_marks, is_checkpoint, make_whole, restart, verify_checkpoint,
 };
 pub use error::ProcessError;
 pub use filter::{Kind, Kinds};

@@ -23,6 +23,8 @@ pub enum Target {
         /// Whether it may exist.
         overwrite: bool,
     },
+    /// A file that does not exist. Whatever has its name is an error and is not opened.
+    New { path: PathBuf },
     /// Standard output.
     Stdout,
     /// A pipe to what takes the core elsewhere.
@@ -59,11 +61,15 @@ pub(crate) struct Output {
 impl Output {
     pub(crate) fn open(target: &Target, level: Option<i32>) -> Result<Self, ProcessError> {
         let (file, stream, named, regular) = match target {
-            Target::File { path, overwrite } => {
+            Target::File { path, .. } | Target::New { path } => {
+                let (overwrite, special) = match target {
+                    Target::File { overwrite, .. } => (*overwrite, Special::Any),
+                    _ => (false, Special::No),
+                };
                 let options = CreateOptions {
                     naming: Naming::AtOnceIfNew,
-                    overwrite: *overwrite,
-                    special: Special::Any,
+                    overwrite,
+                    special,
                     private: true,
                     sources: &[],
                 };

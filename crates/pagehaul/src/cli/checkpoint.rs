@@ -94,10 +94,19 @@ pub(crate) struct RestartArguments {
     pub(crate) arguments: Vec<String>,
 }
 
+pub(crate) const NO_STREAM: &str =
+    "a checkpoint cannot be written to a stream; name a file, or ./- for a file with this name";
+
 pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> {
     let Some(level) = zstd_level(arguments.compress) else {
         return Err(usage::wrong("checkpoints are compressed with zstd; use --compress zstd:LEVEL"));
     };
+    if arguments.output == Path::new("-") {
+        return Err(usage::wrong(NO_STREAM));
+    }
+    if arguments.base.as_deref() == Some(Path::new("-")) {
+        return Err(usage::wrong("--base cannot be a stream; name the file of a checkpoint"));
+    }
     let options = CheckpointOptions {
         leave_running: arguments.leave_running,
         level,

@@ -1,5 +1,7 @@
 //! `pagehaul convert`.
 
+#[cfg(feature = "process")]
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,6 +11,8 @@ use pagehaul_capture::{KnownPages, Limits};
 use pagehaul_kernel::DumpLevel;
 use pagehaul_upload::is_remote;
 
+#[cfg(feature = "process")]
+use crate::cli::checkpoint::NO_STREAM;
 use crate::cli::dump_output::{DumpOutput, PageSelection};
 use crate::cli::erase::Erase;
 use crate::cli::keep::Keep;
@@ -56,6 +60,25 @@ pub(crate) struct ConvertArguments {
     layout: ImageLayout,
 }
 
+/// The file that is written, which for a checkpoint may be named by its directory.
+#[cfg(feature = "process")]
+fn file_of(output: &Path, sources: &[PathBuf]) -> anyhow::Result<PathBuf> {
+    let is_checkpoint = |source: &PathBuf| !is_remote(source) && pagehaul_process::is_checkpoint(source);
+    let Some(checkpoint) = sources.iter().find(|source| is_checkpoint(source)) else {
+        return Ok(output.to_owned());
+    };
+    if sources.len() > 1 {
+        let name = checkpoint.display();
+        return Err(usage::wrong(format!(
+            "{name} is a checkpoint of processes, which is converted alone: name the newest one and the file to write"
+        )));
+    }
+    if output == Path::new("-") {
+        return Err(usage::wrong(NO_STREAM));
+    }
+    Ok(pagehaul_process::checkpoint_path(output))
+}
+
 pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
     let Some((output, sources)) = arguments.files.split_last() else { bail!("name a source and an output") };
     if is_remote(output) {
@@ -64,6 +87,9 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
     arguments.identity.hold(sources)?;
     arguments.dump.recipients()?;
     arguments.dump.spare_keys(std::slice::from_ref(output), arguments.identity.file())?;
+    // Before the sandbox, which allows the files alone.
+    #[cfg(feature = "process")]
+    let output = &file_of(output, sources)?;
     let bases = super::bases(sources);
     sandbox::enter(Sandbox::reading(sources.iter().chain(&bases)).writing([output]))?;
     #[cfg(feature = "process")]

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pagehaul_encryption::Recipients;
-use pagehaul_process::handler::{self, CONFIG_FILE, Config, Crash, Handled, Saved};
+use pagehaul_process::handler::{self, Config, Crash, Handled, Saved};
 use pagehaul_process::{Outcome, ProcessError, Target};
 use pagehaul_upload::{Uploading, encrypted};
 
@@ -25,7 +25,8 @@ pub(crate) const NAME: &str = "core-handler";
 /// process waits for one copy of its memory, not for the disk. The journal gets an entry with the fields of systemd-coredump,
 /// so that coredumpctl lists the core and opens it in gdb.
 ///
-/// Settings are in /etc/pagehaul/core.conf, KEY = VALUE a line. What is wrong there is journalled, and the default holds.
+/// Settings are in /etc/pagehaul/core.conf, KEY = VALUE a line. What is wrong there is journalled, and the default holds. A line about
+/// recipients that is wrong means that there is no core, as does a file that cannot be read.
 ///
 /// Exit status: 0, there is a core; 1, there is none; 2, the command line is wrong; 3, the core is incomplete and marked so.
 #[derive(Debug, Args)]
@@ -50,16 +51,16 @@ Example (/etc/sysctl.d):
   kernel.core_pattern = |/usr/lib/pagehaul/core-handler %P %I %u %g %s %t %c %h %e
   kernel.core_pipe_limit = 16")]
 pub(crate) struct CoreHandlerArguments {
-    /// Configuration file
-    #[arg(long, value_name = "FILE", default_value = CONFIG_FILE)]
-    config: PathBuf,
+    /// Configuration file, which has to exist [default: /etc/pagehaul/core.conf, if it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// What the kernel puts for %P %I %u %g %s %t %c %h %e of core_pattern; the core comes on standard input
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CRASH", num_args = 1..)]
     crash: Vec<OsString>,
 }
 
 pub(crate) fn run(arguments: &CoreHandlerArguments) -> anyhow::Result<ExitCode> {
-    let (config, complaints) = Config::read(&arguments.config);
+    let (config, complaints) = Config::read(arguments.config.as_deref());
     let crash = Crash::parse(&arguments.crash).map_err(|why| {
         handler::complain(&config, &format!("kernel.core_pattern is wrong: {why}"));
         usage::wrong(format!("the arguments are not those of kernel.core_pattern: {why}"))
@@ -69,8 +70,7 @@ pub(crate) fn run(arguments: &CoreHandlerArguments) -> anyhow::Result<ExitCode> 
         let write = |path: &Path, save: &mut dyn FnMut(&Target) -> Result<Saved, ProcessError>| match &config
             .recipients
         {
-            None => save(&Target::File { path: path.to_owned(), overwrite: false })
-                .map_err(|error| error.to_string()),
+            None => save(&Target::New { path: path.to_owned() }).map_err(|error| error.to_string()),
             Some(file) => encrypt(path, file, save),
         };
         handler::handle(&crash, &config, &complaints, input, progress, &write)

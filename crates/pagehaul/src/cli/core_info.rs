@@ -22,17 +22,21 @@ pub(crate) fn run(path: &Path, json: Json) -> anyhow::Result<Option<ExitCode>> {
         return Ok(None);
     }
     if let Some(info) = describe_checkpoint(path)? {
-        print(&info, json, draw::checkpoint_info)?;
-        let is_whole = info.broken.is_none();
-        return Ok(Some(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(exit::INCOMPLETE) }));
+        return print(&info, json, draw::checkpoint_info, info.broken.is_none()).map(Some);
     }
     if path.is_dir() {
         return Ok(None);
     }
-    describe(path)?.map(|info| print(&info, json, draw::core_info)).transpose()
+    let Some(info) = describe(path)? else { return Ok(None) };
+    print(&info, json, draw::core_info, info.incomplete_because.is_none()).map(Some)
 }
 
-fn print<I: Serialize>(info: &I, json: Json, render: fn(&I) -> String) -> anyhow::Result<ExitCode> {
+fn print<I: Serialize>(
+    info: &I,
+    json: Json,
+    render: fn(&I) -> String,
+    is_whole: bool,
+) -> anyhow::Result<ExitCode> {
     json.print(info, render)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(exit::INCOMPLETE) })
 }

@@ -65,6 +65,10 @@ impl Chain {
             if files.len() == LONGEST {
                 return Err(damaged(format!("more than {LONGEST} checkpoints are needed for it")));
             }
+            // Some commands may not even open what is no file: they are confined.
+            if needed.metadata().is_ok_and(|found| !found.is_file()) {
+                return Err(damaged(format!("its base {} is not a regular file", needed.display())));
+            }
             let older = Container::open(&needed).map_err(|error| match error {
                 ProcessError::Output { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                     damaged(format!("its base {} is missing", needed.display()))

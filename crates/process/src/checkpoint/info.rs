@@ -81,6 +81,11 @@ pub fn is_checkpoint(path: &Path) -> bool {
     container::is_container(&container_path(path))
 }
 
+/// The file that a checkpoint is in: the path itself, or a file in this directory.
+pub fn checkpoint_path(path: &Path) -> PathBuf {
+    container_path(path)
+}
+
 /// The files that a checkpoint needs besides itself, as far as they are there.
 pub fn bases_of(path: &Path) -> Vec<PathBuf> {
     let mut bases = Vec::new();
@@ -111,8 +116,8 @@ pub fn verify_checkpoint(
     }
     let chain = match Chain::open(&path) {
         Ok(chain) => chain,
-        Err(ProcessError::Damaged { what, .. }) => {
-            return Ok(Some(Verified::new("checkpoint", true, vec![what])));
+        Err(error @ ProcessError::Damaged { .. }) => {
+            return Ok(Some(Verified::new("checkpoint", true, vec![fault(&path, error)])));
         }
         Err(error) => return Err(error),
     };
@@ -125,16 +130,20 @@ pub fn verify_checkpoint(
     if progress.is_cancelled() {
         return Err(ProcessError::Refused("stopped before everything was verified".into()));
     }
-    let faults = damage.into_iter().map(|error| match error {
-        // Of a base, the file is named as well.
-        ProcessError::Damaged { path: file, what } if file == path => what,
-        error => error.to_string(),
-    });
+    let faults = damage.into_iter().map(|error| fault(&path, error));
     Ok(Some(Verified {
         frames: blocks.len() as u64,
         bytes,
         ..Verified::new("checkpoint", true, faults.collect())
     }))
+}
+
+/// What is wrong with the checkpoint `path`. Of a base, the file is named as well.
+fn fault(path: &Path, error: ProcessError) -> String {
+    match error {
+        ProcessError::Damaged { path: file, what } if file == path => what,
+        error => error.to_string(),
+    }
 }
 
 /// Verifies the checksums of blocks, of each its file, image and number, on several threads. Returns the errors, file by file, in the

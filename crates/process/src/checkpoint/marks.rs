@@ -7,6 +7,7 @@
 //! that were copied by a checkpoint which may never be completed. Only a checkpoint that is on the disk has a new holder started, for
 //! its own ID.
 
+use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tree::Process;
 use super::work_directory::accept;
+use crate::procfs;
 use crate::units::Pid;
 
 /// First argument of this program where it is started as the holder of marks. It has to call [`hold_marks`] then.
@@ -38,6 +40,9 @@ const MOST: usize = 253;
 const LONGEST: u32 = 64 << 20;
 /// How long the other end may take: it is a new process, perhaps on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a checkpoint waits for a holder that is there.
+const PATIENCE_WITH_HOLDER: Duration = Duration::from_secs(5);
 
 /// The marks of the processes of a tree, since a checkpoint.
 pub(super) struct Marks {
@@ -80,7 +85,7 @@ impl Marks {
         if !peer.is_root() && peer != geteuid() {
             return None;
         }
-        receive(&socket).ok().map(|(marks, _)| marks)
+        receive(&socket, PATIENCE_WITH_HOLDER).ok().map(|(marks, _)| marks)
     }
 
     /// Has a new process hold the marks. It ends when the root process does.
@@ -96,11 +101,14 @@ impl Marks {
         // The number shows in ps whose marks they are.
         command.args([MARKS_HELPER, &root.identity().0.to_string()]).current_dir("/").env_clear();
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
-        // SAFETY: one system call, which may be made between fork and exec. It is to outlive the terminal.
+        // SAFETY: two system calls, which may be made between fork and exec. It is to outlive the terminal.
         unsafe {
-            command.pre_exec(|| match setsid() {
-                Ok(_) | Err(Errno::PERM) => Ok(()),
-                Err(error) => Err(error.into()),
+            command.pre_exec(|| {
+                close_on_exec()?;
+                match setsid() {
+                    Ok(_) | Err(Errno::PERM) => Ok(()),
+                    Err(error) => Err(error.into()),
+                }
             })
         };
         let mut child = command.spawn()?;
@@ -118,6 +126,25 @@ impl Marks {
     }
 }
 
+/// Has `execve` close all descriptors above standard error. What the caller left open, such as a lock or a pipe, would stay open as
+/// long as the holder lives. Linux 5.11 has the flag, and marks need 6.7.
+fn close_on_exec() -> io::Result<()> {
+    // SAFETY: changes a flag of descriptors only, and no memory.
+    match unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The process that holds marks of the tree of `root`, found by its command line.
+pub(super) fn holder(root: Pid) -> Option<Pid> {
+    let end = format!("\0{MARKS_HELPER}\0{root}\0");
+    let pids =
+        fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.into_iter()
+        .find(|&pid: &Pid| procfs::read(pid, "cmdline").is_ok_and(|line| line.ends_with(end.as_bytes())))
+}
+
 /// The name of the holder's socket.
 fn address((pid, start): (Pid, u64)) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("pagehaul-marks-{pid}-{start}"))
@@ -126,7 +153,7 @@ fn address((pid, start): (Pid, u64)) -> io::Result<SocketAddr> {
 /// The holder: gets the marks on standard input, and gives them to the next checkpoint.
 pub fn hold_marks() -> io::Result<()> {
     let input = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let (mut marks, root) = receive(&input)?;
+    let (mut marks, root) = receive(&input, PATIENCE)?;
     let listener = UnixListener::bind_addr(&address(root)?)?;
     listener.set_nonblocking(true)?;
     let open = |(pid, _): (Pid, u64)| -> io::Result<OwnedFd> {
@@ -184,8 +211,8 @@ fn send(socket: &UnixStream, marks: &Marks, root: (Pid, u64)) -> io::Result<()> 
 }
 
 /// Receives marks, and the number of the root process with the time it started.
-fn receive(socket: &UnixStream) -> io::Result<(Marks, (Pid, u64))> {
-    socket.set_read_timeout(Some(PATIENCE))?;
+fn receive(socket: &UnixStream, patience: Duration) -> io::Result<(Marks, (Pid, u64))> {
+    socket.set_read_timeout(Some(patience))?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut buffer = RecvAncillaryBuffer::new(&mut space);
     let mut length = [0; 4];

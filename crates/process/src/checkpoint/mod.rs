@@ -30,7 +30,10 @@ mod work_directory;
 
 pub use dump::checkpoint;
 pub use hold::action_script;
-pub use info::{CheckpointInfo, Generation, bases_of, describe_checkpoint, is_checkpoint, verify_checkpoint};
+pub use info::{
+    CheckpointInfo, Generation, bases_of, checkpoint_path, describe_checkpoint, is_checkpoint,
+    verify_checkpoint,
+};
 pub use marks::{MARKS_HELPER, hold_marks};
 pub use options::{BaseReport, CheckpointOptions, CheckpointReport, PreCopyReport};
 pub use restore::{RestartOptions, RestartReport, restart};

@@ -50,6 +50,8 @@ pub struct Config {
     pub from_process: bool,
     /// The file of recipients. None: cores are not encrypted.
     pub recipients: Option<PathBuf>,
+    /// Why no core may be written: who is to read cores is not known.
+    pub refusal: Option<String>,
     /// The socket of the journal.
     pub journal: PathBuf,
     /// What handlers that run at once share.
@@ -78,6 +80,7 @@ impl Default for Config {
             threads: None,
             from_process: true,
             recipients: is_wanted(Path::new(RECIPIENTS_FILE)).then(|| RECIPIENTS_FILE.into()),
+            refusal: None,
             journal: "/run/systemd/journal/socket".into(),
             runtime: "/run/pagehaul/core".into(),
         }
@@ -90,18 +93,23 @@ fn is_wanted(file: &Path) -> bool {
 }
 
 impl Config {
-    /// Reads the file. What is wrong in it is returned as sentences, and the defaults hold in its place: a crash is no
-    /// moment to refuse. None of the lines has an effect if the file cannot be read.
-    pub fn read(path: &Path) -> (Self, Vec<String>) {
+    /// Reads the file that the command line names, or else [`CONFIG_FILE`], which need not exist. What is wrong in it is returned
+    /// as sentences, and the defaults hold in its place: a crash is no moment to refuse. But no core may be written if it is not known
+    /// for whom it has to be encrypted: that could be in the clear.
+    pub fn read(named: Option<&Path>) -> (Self, Vec<String>) {
+        let path = named.unwrap_or(Path::new(CONFIG_FILE));
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return (Self::default(), Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => {
+                return (Self::default(), Vec::new());
+            }
             Err(error) => {
-                let why = format!("cannot read {}: {error}; the defaults are used", path.display());
-                return (Self::default(), vec![why]);
+                let refusal = Some(format!("cannot read {}: {error}", path.display()));
+                return (Self { refusal, ..Self::default() }, Vec::new());
             }
         };
-        let (config, wrong) = Self::parse(&String::from_utf8_lossy(&bytes));
+        let (mut config, wrong) = Self::parse(&String::from_utf8_lossy(&bytes));
+        config.refusal = config.refusal.map(|why| format!("{}, {why}", path.display()));
         let place = |(line, what): (usize, String)| format!("{}, line {line}: {what}", path.display());
         (config, wrong.into_iter().map(place).collect())
     }
@@ -118,7 +126,12 @@ impl Config {
                 Some((key, value)) => config.set(key.trim(), value.trim()),
                 None => Err("expected KEY = VALUE".into()),
             };
-            wrong.extend(set.err().map(|what| (index + 1, what)));
+            let Err(what) = set else { continue };
+            let start = line.get(..RECIPIENTS.len()).unwrap_or_default();
+            if start.eq_ignore_ascii_case(RECIPIENTS) {
+                config.refusal.get_or_insert_with(|| format!("line {}: {what}", index + 1));
+            }
+            wrong.push((index + 1, what));
         }
         (config, wrong)
     }
@@ -182,6 +195,8 @@ impl Config {
     }
 }
 
+/// What begins a line that is about recipients, also where the name is misspelt.
+const RECIPIENTS: &str = "recip";
 const ABSOLUTE: &str = "an absolute path";
 const MAX_THREADS: usize = 1024;
 
@@ -232,6 +247,7 @@ mod tests {
             threads: Some(2),
             from_process: false,
             recipients: None,
+            refusal: None,
             journal: "/j".into(),
             runtime: "/r".into(),
         };
@@ -247,6 +263,29 @@ mod tests {
         assert_eq!(lines, [1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(wrong[0].1, r#"directory is "cores"; expected an absolute path"#);
         assert_eq!(wrong[4].1, r#"there is no setting "size""#);
+    }
+
+    #[test]
+    fn recipients_that_are_not_understood_allow_no_core() {
+        for line in
+            ["recipients = conf", "recipients =", "recipient = /r", "Recipients = /r", "recipients /r"]
+        {
+            let (config, wrong) = Config::parse(&format!("rate = 1\n{line}\nrecipients = none"));
+            assert_eq!(wrong.len(), 1, "{line}");
+            assert_eq!(config.refusal, Some(format!("line 2: {}", wrong[0].1)));
+        }
+        assert_eq!(Config::parse("recipients = /r\nsize = 1").0.refusal, None);
+    }
+
+    #[test]
+    fn a_file_that_is_named_has_to_exist() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("core.conf");
+        let (config, _) = Config::read(Some(&path));
+        assert!(config.refusal.is_some_and(|why| why.starts_with("cannot read ")));
+        std::fs::write(&path, "recipient = /r").unwrap();
+        let (config, _) = Config::read(Some(&path));
+        assert!(config.refusal.is_some_and(|why| why.contains("core.conf, line 1: there is no setting")));
     }
 
     #[test]

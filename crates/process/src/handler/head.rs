@@ -19,13 +19,20 @@ const MACHINE: usize = 18;
 const TABLE: usize = 32;
 const ENTRY: usize = 54;
 const ET_CORE: u16 = 4;
+/// The count of program headers if it does not fit.
+const PN_XNUM: u64 = 0xffff;
 
 /// The start of a core.
 pub(super) enum Head {
     /// A 64-bit core of this machine, read up to the first byte of memory.
     Elf(ElfHead),
-    /// Anything else, such as the core of a 32-bit process: the bytes read so far. The rest is taken as it comes.
-    Other(Vec<u8>),
+    /// Another core, such as that of a 32-bit process: the bytes read so far. The rest is taken as it comes.
+    Other {
+        /// What was read.
+        raw: Vec<u8>,
+        /// Bytes that its headers promise. A shorter stream is incomplete.
+        least: u64,
+    },
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -56,7 +63,7 @@ impl ElfHead {
 }
 
 impl Head {
-    /// Reads it. An error is that of the stream; a stream that ends early is one too.
+    /// Reads it. An error is that of the stream; a stream that ends early, or is no core, is one too.
     pub(super) fn read(input: &mut impl Read) -> io::Result<Self> {
         let mut raw = Vec::new();
         take(input, FILE_HEADER, &mut raw)?;
@@ -66,9 +73,49 @@ impl Head {
         }
         Ok(match parse(input, &mut raw)? {
             Some(head) => Self::Elf(head),
-            None => Self::Other(raw),
+            None => {
+                let least = promised(input, &mut raw)?;
+                Self::Other { raw, least }
+            }
         })
     }
+}
+
+/// Returns how many bytes the headers of any core promise. Appends to `raw` what is read. Fails if it is no core.
+fn promised(input: &mut impl Read, raw: &mut Vec<u8>) -> io::Result<u64> {
+    let is_wide = raw.get(4) == Some(&2);
+    let number = |raw: &[u8], at: u64, bytes: usize| {
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        let field = raw.get(at..).and_then(|rest| rest.get(..bytes))?;
+        Some(field.iter().rev().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte)))
+    };
+    // Class 1 is 32 bits, encoding 1 little-endian.
+    let is_core = raw.starts_with(b"\x7fELF")
+        && matches!(raw.get(4..6), Some([1 | 2, 1]))
+        && number(raw, TYPE as u64, 2) == Some(u64::from(ET_CORE));
+    if !is_core {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "what came is no core (ELF)"));
+    }
+    // Elf64_Ehdr and Elf32_Ehdr, Elf64_Phdr and Elf32_Phdr: where the fields are, and their length.
+    let word = if is_wide { 8 } else { 4 };
+    let (table, count, offset, size, entry) =
+        if is_wide { (TABLE as u64, 56, 8, 32, PROGRAM_HEADER) } else { (28, 44, 4, 16, 32) };
+    let table = number(raw, table, word).unwrap_or(0);
+    let count = match number(raw, count, 2).unwrap_or(0) {
+        // There are more. The first is of the notes, which follow all headers.
+        PN_XNUM => 1,
+        count => count,
+    };
+    let end = table.saturating_add(count * entry);
+    if table > MAX_PADDING {
+        return Ok(end);
+    }
+    take(input, end.saturating_sub(raw.len() as u64), raw)?;
+    let contents = (0..count).filter_map(|index| {
+        let at = table + index * entry;
+        Some(number(raw, at + offset, word)?.saturating_add(number(raw, at + size, word)?))
+    });
+    Ok(contents.fold(end, u64::max))
 }
 
 /// Parses what `raw` begins with, and appends to it what is read. `None` if it is something else than expected.
@@ -163,25 +210,55 @@ mod tests {
     }
 
     #[test]
-    fn what_is_something_else_is_kept_byte_by_byte() {
+    fn other_cores_are_kept_byte_by_byte() {
         let (bytes, _) = core(4, &[5; 300]);
-        let mut cases =
-            vec![b"anything at all, which is longer than a file header of ELF, and is no core".to_vec()];
-        // Another class, byte order, machine, type; a table elsewhere; the first header another; an offset that jumps.
-        for at in [4, 5, MACHINE, TYPE, TABLE, 64, 64 + 8, 64 + 56, 64 + 56 + 8, 64 + 3 * 56 + 8] {
+        let mut cases = Vec::new();
+        // Another machine; a table elsewhere; the first header another; an offset that jumps.
+        for at in [MACHINE, TABLE, 64, 64 + 8, 64 + 56, 64 + 56 + 8, 64 + 3 * 56 + 8] {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
             cases.push(changed);
         }
         for case in cases {
             let mut input = &case[..];
-            let Head::Other(mut raw) = Head::read(&mut input).unwrap() else {
+            let Head::Other { mut raw, .. } = Head::read(&mut input).unwrap() else {
                 panic!("it is taken for a core")
             };
             raw.extend(input);
             assert_eq!(raw, case);
         }
+    }
+
+    #[test]
+    fn what_is_no_core_is_an_error() {
+        let (bytes, _) = core(4, &[5; 300]);
         assert!(Head::read(&mut &bytes[..63]).is_err());
+        assert!(Head::read(&mut &[b'h'; 100][..]).is_err());
+        // Another class, byte order, type.
+        for at in [4, 5, TYPE] {
+            let mut changed = bytes.clone();
+            changed[at] ^= 4;
+            assert!(Head::read(&mut &changed[..]).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn headers_promise_a_length() {
+        let least = |bytes: &[u8]| match Head::read(&mut &bytes[..]).unwrap() {
+            Head::Other { least, .. } => least,
+            Head::Elf(_) => panic!("it is taken for a core of this machine"),
+        };
+        let (mut bytes, loads) = core(4, &[5; 300]);
+        let cut = bytes[..64].to_vec();
+        assert_eq!(least(&cut), 64 + 5 * 56);
+        assert_eq!(least(&bytes[..64 + 5 * 56 + 20]), loads[3].offset.max(loads[2].offset + 2 * PAGE));
+        bytes[MACHINE] ^= 1;
+        assert!(least(&bytes) > bytes.len() as u64);
+        // 32 bits: one program header, of 100 bytes at 200.
+        let mut small = b"\x7fELF\x01\x01".to_vec();
+        small.resize(84, 0);
+        (small[TYPE], small[28], small[44], small[52 + 4], small[52 + 16]) = (4, 52, 1, 200, 100);
+        assert_eq!(least(&small), 300);
     }
 
     proptest! {

@@ -21,7 +21,9 @@ mod store;
 mod stream;
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pagehaul_run::{Outcome, Progress};
 
@@ -100,6 +102,9 @@ fn keep(
     progress: &Progress,
     write: &Write<'_>,
 ) -> Result<(PathBuf, Saved), String> {
+    if let Some(why) = &config.refusal {
+        return Err(format!("nothing is written in the clear: {why}"));
+    }
     let page = crate::units::page_size();
     // The kernel does not apply the limit to pipes; 1 it takes for "none" itself (do_coredump(), fs/coredump.c).
     if crash.limit < page {
@@ -124,8 +129,9 @@ fn keep(
         _ => None,
     };
     let plan = Plan::new(input, head, dying, config.max_core.min(crash.limit));
-    let threads =
-        config.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    // More than there are CPUs only take memory.
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = config.threads.map_or(cpus, |threads| threads.min(cpus));
     let least = (threads as u64 + 1) * TILES_PER_THREAD * TILE_SIZE;
     let wanted = plan.expected.saturating_add(plan.expected / GROWTH.0 + GROWTH.1).max(least);
     // What others have reserved counts twice in what is left, unless they have not touched it yet: half of it is added.
@@ -136,7 +142,7 @@ fn keep(
     // Without the directory, nobody knows what others have.
     let reserved = runtime.and_then(|runtime| runtime.reserve(wanted, least, most));
     let bytes = reserved.as_ref().map_or(least, |reserved| reserved.bytes);
-    let arena = Arena::new(bytes as usize).map_err(|error| format!("cannot allocate memory: {error}"))?;
+    let arena = allocate(bytes).map_err(|error| format!("cannot allocate memory: {error}"))?;
     let extension = match (config.level, &config.recipients) {
         (Some(_), None) => ".zst",
         (Some(_), Some(_)) => ".zst.age",
@@ -152,6 +158,16 @@ fn keep(
         None => Err(ProcessError::NotWritten("a core is written once".into())),
     })?;
     Ok((path, saved))
+}
+
+/// Takes as much memory of `bytes` as can be had: what does not fit is streamed.
+fn allocate(mut bytes: u64) -> io::Result<Arc<Arena>> {
+    loop {
+        match Arena::new(bytes as usize) {
+            Err(_) if bytes > 2 * TILE_SIZE => bytes = (bytes / 2).max(2 * TILE_SIZE),
+            result => return result,
+        }
+    }
 }
 
 /// The boot's number, without hyphens, as it is in the names of systemd-coredump's files.

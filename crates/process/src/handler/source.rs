@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::sync::{Arc, Mutex};
 
-use pagehaul_elfcore::{ProgramHeader, set_incomplete};
+use pagehaul_elfcore::{ProgramHeader, set_incomplete, set_limited};
 
 use super::head::{ElfHead, Head};
 use super::selection::within;
@@ -78,6 +78,8 @@ pub(super) struct Plan {
     parts: Vec<Part>,
     /// Bytes of the core, if they are known.
     size: Option<u64>,
+    /// Bytes of a whole core of unknown length, at least.
+    least: u64,
     /// Bytes of memory that are to be copied, about; all that come if that is not known.
     pub(super) expected: u64,
     /// Whether the limit leaves memory out.
@@ -89,13 +91,14 @@ impl Plan {
     pub(super) fn new(input: File, head: Head, dying: Option<Dying>, limit: u64) -> Self {
         match head {
             Head::Elf(head) => Self::of_elf(input, head, dying, limit),
-            Head::Other(head) => Self {
+            Head::Other { raw: head, least } => Self {
                 input,
                 dying: None,
                 head,
                 loads: None,
                 parts: Vec::new(),
                 size: None,
+                least,
                 expected: u64::MAX,
                 limited: false,
             },
@@ -114,8 +117,19 @@ impl Plan {
             each().map(|(load, &kept)| ProgramHeader { file_size: kept, ..*load }).collect();
         let expected = existing.iter().zip(&kept).map(|(&existing, &kept)| existing.min(kept));
         let expected = expected.fold(0, u64::saturating_add);
-        let (head, size) = assemble(&mut loads, &head.notes, false);
-        Self { input, dying, head, loads: Some(loads), parts, size: Some(size), expected, limited }
+        let (mut head, size) = assemble(&mut loads, &head.notes, false);
+        set_limited(&mut head, limited);
+        Self {
+            input,
+            dying,
+            head,
+            loads: Some(loads),
+            parts,
+            size: Some(size),
+            least: size,
+            expected,
+            limited,
+        }
     }
 
     /// The first bytes of the core.
@@ -132,7 +146,7 @@ impl Plan {
 
     /// The source, with `arena` for the copy.
     pub(super) fn open(self, arena: Arc<Arena>) -> Source {
-        let Self { input, dying, head, loads, parts, size, .. } = self;
+        let Self { input, dying, head, loads, parts, size, least, .. } = self;
         let opened = dying.and_then(|dying| {
             let memory = Memory::open(dying.tid, Shared::of(&dying.mappings)).ok()?;
             Some((dying, memory))
@@ -147,7 +161,7 @@ impl Plan {
                 let tiler = Mutex::new(Tiler::new(populated, head, size, arena));
                 Source::Process { input, memory, tiler, size }
             }
-            _ => Source::Pipe(StreamTiler::new(input, head, parts, size, arena)),
+            _ => Source::Pipe(StreamTiler::new(input, head, parts, size, arena).at_least(least)),
         }
     }
 }

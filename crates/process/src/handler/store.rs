@@ -14,6 +14,10 @@ use super::crash::Crash;
 
 /// What begins the name of a core.
 const PREFIX: &str = "core.";
+/// What ends the names of cores: those of each form that the handler writes.
+const EXTENSIONS: [&str; 3] = [".zst", ".zst.age", ".age"];
+/// Names that are tried.
+const MAX_NAMES: u32 = 10_000;
 /// Maximum bytes of a process's name in that of its core.
 const MAX_NAME: usize = 64;
 
@@ -41,13 +45,19 @@ impl<'a> Store<'a> {
         Ok(Self { directory, max_total: *max_total, keep_free: *keep_free, max_age: *max_age })
     }
 
-    /// The path of a core, named as systemd-coredump names its own.
+    /// The path of a core, named as systemd-coredump names its own. If something has this name, as a core of the same process and second
+    /// may, the next microseconds are tried.
     pub(super) fn path(&self, crash: &Crash, boot: &str, extension: &str) -> PathBuf {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_+".contains(byte);
         let letter = |byte: &u8| if is_plain(byte) { char::from(*byte) } else { '_' };
         let name: String = crash.comm.as_bytes().iter().take(MAX_NAME).map(letter).collect();
         let Crash { uid, pid, time, .. } = crash;
-        self.directory.join(format!("{PREFIX}{name}.{uid}.{boot}.{pid}.{time}000000{extension}"))
+        let path = |microsecond: u32| {
+            let start = format!("{PREFIX}{name}.{uid}.{boot}.{pid}.{time}{microsecond:06}");
+            self.directory.join(start + extension)
+        };
+        let is_free = |path: &PathBuf| path.symlink_metadata().is_err();
+        (0..MAX_NAMES).map(path).find(is_free).unwrap_or_else(|| path(0))
     }
 
     /// Removes cores that are too old, then the oldest until all limits are kept. One that is being written is never removed, nor
@@ -87,13 +97,29 @@ impl<'a> Store<'a> {
     fn cores(&self) -> Vec<Core> {
         let Ok(entries) = fs::read_dir(self.directory) else { return Vec::new() };
         let core = |entry: fs::DirEntry| {
-            entry.file_name().as_bytes().starts_with(PREFIX.as_bytes()).then_some(())?;
+            entry.file_name().to_str().filter(|name| is_core(name))?;
             let found = entry.metadata().ok().filter(fs::Metadata::is_file)?;
             let changed = found.modified().ok()?;
             Some(Core { changed, path: entry.path(), bytes: found.blocks().saturating_mul(512) })
         };
         entries.flatten().filter_map(core).collect()
     }
+}
+
+/// Whether a file has a name as [`Store::path`] makes them. Others belong to somebody.
+fn is_core(name: &str) -> bool {
+    let Some(name) = name.strip_prefix(PREFIX) else { return false };
+    let is_known = |extension: &&str| EXTENSIONS.contains(extension);
+    let (name, extension) =
+        name.find(".zst").or_else(|| name.find(".age")).map_or((name, ""), |at| name.split_at(at));
+    if !extension.is_empty() && !is_known(&extension) {
+        return false;
+    }
+    let parts: Vec<&str> = name.split('.').collect();
+    let [_, uid, boot, pid, time] = parts.as_slice() else { return false };
+    let is_number = |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_boot = boot.is_empty() || boot.len() == 32 && boot.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_boot && time.len() > 6 && [uid, pid, time].into_iter().all(is_number)
 }
 
 /// Removes a core, unless a program writes to it: it has a lock then.
@@ -127,6 +153,11 @@ pub(super) fn describe(path: &Path, crash: &Crash, executable: &[u8]) {
 mod tests {
     use super::*;
 
+    /// The name of a core that the handler made.
+    fn name(time: u32) -> String {
+        format!("core.a.0.{:032x}.7.{time}000000.zst", 11)
+    }
+
     fn config(directory: &Path) -> Config {
         let directory = directory.join("cores");
         let (max_total, keep_free) = (Space::Bytes(u64::MAX), Space::Bytes(0));
@@ -157,42 +188,66 @@ mod tests {
     fn the_oldest_goes_first_and_others_files_stay() {
         let directory = tempfile::tempdir().unwrap();
         let config = Config { max_total: Space::Bytes(150 << 10), ..config(directory.path()) };
-        with_cores(&config, &["mine", "core.3", "core.2", "core.1"]);
+        with_cores(&config, &["core.mine", &name(3), &name(2), &name(1)]);
         fs::create_dir(config.directory.join("core.directory")).unwrap();
         let store = Store::open(&config).unwrap();
         assert_eq!(store.make_room(None), None);
-        assert_eq!(left(&config), ["core.1", "core.2", "core.directory", "mine"]);
+        assert_eq!(left(&config), [&name(1), &name(2), "core.directory", "core.mine"]);
         // What is being written counts and stays.
         let tight = Config { max_total: Space::Bytes(70 << 10), ..config.clone() };
-        let writing = File::open(config.directory.join("core.2")).unwrap();
+        let writing = File::open(config.directory.join(&name(2))).unwrap();
         flock(&writing, FlockOperation::LockExclusive).unwrap();
         assert_eq!(Store::open(&tight).unwrap().make_room(None), None);
-        assert_eq!(left(&config), ["core.2", "core.directory", "mine"]);
+        assert_eq!(left(&config), [&name(2), "core.directory", "core.mine"]);
         let none = Config { max_total: Space::Bytes(1), ..config.clone() };
         let why = Store::open(&none).unwrap().make_room(None).unwrap();
         assert!(why.contains("max_total"), "{why}");
         drop(writing);
-        let current = config.directory.join("core.2");
+        let current = config.directory.join(&name(2));
         assert!(Store::open(&none).unwrap().make_room(Some(&current)).is_some());
-        assert_eq!(left(&config), ["core.2", "core.directory", "mine"]);
+        assert_eq!(left(&config), [&name(2), "core.directory", "core.mine"]);
+    }
+
+    #[test]
+    fn only_names_of_the_handlers_form_are_cores() {
+        for extension in ["", ".zst", ".zst.age", ".age"] {
+            let words = ["7", "9", "1000", "100", "11", "17", "0", "h", "../a b.zst"];
+            let crash = Crash::parse(&words.map(Into::into)).unwrap();
+            let directory = tempfile::tempdir().unwrap();
+            let config = config(directory.path());
+            let path = Store::open(&config).unwrap().path(&crash, &"ab".repeat(16), extension);
+            assert!(is_core(path.file_name().unwrap().to_str().unwrap()), "{}", path.display());
+        }
+        let boot = "ab".repeat(16);
+        for name in [
+            "core.mine",
+            "core.1234",
+            "core.a.b.c.d.e",
+            &format!("core.a.0.{boot}.7.17"),
+            &format!("core.a.0.{boot}.7.17000000.gz"),
+            &format!("core.a.0.{boot}.7.17000000.zst.bak"),
+            &format!("mine.a.0.{boot}.7.17000000.zst"),
+        ] {
+            assert!(!is_core(name), "{name}");
+        }
     }
 
     #[test]
     fn old_cores_go_whatever_room_there_is() {
         let directory = tempfile::tempdir().unwrap();
         let config = config(directory.path());
-        with_cores(&config, &["core.3", "core.2", "core.1"]);
+        with_cores(&config, &[&name(3), &name(2), &name(1)]);
         let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60 + 60 * 60);
         let aged = Config { max_age: Some(days(2)), ..config.clone() };
         assert_eq!(Store::open(&aged).unwrap().make_room(None), None);
-        assert_eq!(left(&config), ["core.1", "core.2"]);
+        assert_eq!(left(&config), [name(1), name(2)]);
     }
 
     #[test]
     fn a_disk_without_room_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let config = Config { keep_free: Space::Percent(100), ..config(directory.path()) };
-        with_cores(&config, &["core.1"]);
+        with_cores(&config, &[&name(1)]);
         let why = Store::open(&config).unwrap().make_room(None).unwrap();
         assert!(why.contains("keep_free"), "{why}");
         assert_eq!(left(&config), [""; 0]);

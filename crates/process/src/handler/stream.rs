@@ -26,6 +26,8 @@ pub(super) struct StreamTiler {
     parts: VecDeque<Part>,
     /// Bytes of the core. `None` if only the end of the stream shows.
     size: Option<u64>,
+    /// Bytes of a whole core, at least.
+    least: u64,
     at: u64,
     number: u64,
     arena: Arc<Arena>,
@@ -44,7 +46,24 @@ impl StreamTiler {
         size: Option<u64>,
         arena: Arc<Arena>,
     ) -> Self {
-        Self { input, head, parts: parts.into(), size, at: 0, number: 0, arena, spare: None, ended: false }
+        let least = size.unwrap_or(0);
+        Self {
+            input,
+            head,
+            parts: parts.into(),
+            size,
+            least,
+            at: 0,
+            number: 0,
+            arena,
+            spare: None,
+            ended: false,
+        }
+    }
+
+    /// A stream of unknown length that ends before this many bytes is not whole.
+    pub(super) fn at_least(self, bytes: u64) -> Self {
+        Self { least: bytes, ..self }
     }
 
     /// Bytes of the core so far.
@@ -54,7 +73,7 @@ impl StreamTiler {
 
     /// Whether all of the core has come.
     pub(super) fn is_whole(&self) -> bool {
-        self.size.is_none_or(|size| self.at >= size)
+        self.at >= self.least
     }
 
     /// Returns the next tile; blocks until there is room for it, and until it has come. Returns `None` at the end of the

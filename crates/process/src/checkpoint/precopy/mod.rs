@@ -19,7 +19,7 @@ use std::time::Duration;
 use pagehaul_run::{Phase, Progress};
 
 use super::base::Base;
-use super::marks::Marks;
+use super::marks::{self, Marks};
 use super::options::PreCopyReport;
 use super::page_list;
 use super::tree::Process;
@@ -102,6 +102,16 @@ impl PreCopy {
                 Ok(tracked) => processes.push(tracked),
                 // Many programs make short-lived children, which CRIU will not find either.
                 Err(_) if process.is_dead() => {}
+                Err(reason) if reason == pinned::USERFAULTFD => {
+                    let holder = tree.first().and_then(|root| marks::holder(root.pid));
+                    let reason = holder.map_or(reason, |holder| {
+                        format!(
+                            "its writes are marked for an earlier checkpoint (--keep-marks), and process {holder}, which holds \
+                             the marks, did not hand them over; end it with `kill -9 {holder}`"
+                        )
+                    });
+                    return Err(named(process, reason));
+                }
                 Err(reason) => return Err(named(process, reason)),
             }
         }

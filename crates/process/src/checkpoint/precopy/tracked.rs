@@ -148,6 +148,10 @@ impl Tracked {
         for mapping in mappings.iter().filter(|mapping| is_private_anonymous(mapping)) {
             // A mapping that cannot be tracked, or is gone, is copied in the freeze.
             if is_tracked(mapping) {
+                // Marks since another checkpoint than the base say nothing, and pages without one have to be copied too.
+                if !this.is_marked {
+                    this.userfault.release(&mapping.range);
+                }
                 this.registered.push(mapping.range.clone());
             } else if this.userfault.register(&mapping.range).is_ok() {
                 // Before Linux 6.13 (commit 0cef0bb836e3) pages moved by mremap keep their marks, and can be written to without a
