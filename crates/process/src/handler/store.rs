@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(left(&config), [&name(1), &name(2), "core.directory", "core.mine"]);
         // What is being written counts and stays.
         let tight = Config { max_total: Space::Bytes(70 << 10), ..config.clone() };
-        let writing = File::open(config.directory.join(&name(2))).unwrap();
+        let writing = File::open(config.directory.join(name(2))).unwrap();
         flock(&writing, FlockOperation::LockExclusive).unwrap();
         assert_eq!(Store::open(&tight).unwrap().make_room(None), None);
         assert_eq!(left(&config), [&name(2), "core.directory", "core.mine"]);
@@ -203,7 +203,7 @@ mod tests {
         let why = Store::open(&none).unwrap().make_room(None).unwrap();
         assert!(why.contains("max_total"), "{why}");
         drop(writing);
-        let current = config.directory.join(&name(2));
+        let current = config.directory.join(name(2));
         assert!(Store::open(&none).unwrap().make_room(Some(&current)).is_some());
         assert_eq!(left(&config), [&name(2), "core.directory", "core.mine"]);
     }
