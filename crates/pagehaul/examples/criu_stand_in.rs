@@ -5,7 +5,8 @@
 //! What it does is chosen by the environment:
 //! PRETEND     version (what `--version` says), fail (complains in its log, before it connects), endless (pages never end),
 //!             tracks (the kernel can tell which pages change), signalled (is sent what ends programs while it saves), lacks
-//!             (`check` complains), corrected (saves inet sockets), silent (fails without a complaint), idle (ends with success
+//!             (`check` complains), corrected (saves inet sockets), gift (has an image in its pipe
+//!             without a copy, as CRIU has memory, and overwrites it once the processes go on), silent (fails without a complaint), idle (ends with success
 //!             and does nothing), hang, hang-check (does not end once it saves or restores, or when asked what it can do: writes its
 //!             PID to `hangs` in MEET first, or that of a process that it has made), killed (while it restores a process, whose PID it writes to RESTARTED), no-pid (names no restarted process), pid N (names this one)
 //! TREE        PIDs in the images' process tree, separated by commas
@@ -22,6 +23,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "criu_stand_in/gift.rs"]
+mod gift;
 #[path = "criu_stand_in/memory.rs"]
 mod memory;
 
@@ -95,6 +98,7 @@ fn main() {
             }
             let scripts =
                 arguments.windows(2).filter(|pair| pair[0] == "--action-script").map(|pair| &pair[1]);
+            let gift = (pretend == "gift").then(|| gift::give(announce(&mut socket, gift::NAME).unwrap()));
             let saved = dump(&mut socket, pretend == "endless", root)
                 && scripts.rev().all(|script| {
                     run(script, pretend == "script-killed").unwrap_or_else(|error| {
@@ -102,6 +106,8 @@ fn main() {
                         false
                     })
                 });
+            // The processes go on, and write to their memory.
+            gift.into_iter().for_each(gift::overwrite);
             let is_left_stopped = arguments.iter().any(|word| word == "--leave-stopped");
             if !saved || !is_left_stopped {
                 signal(&frozen, Signal::CONT);
@@ -248,6 +254,9 @@ fn restore(directory: &Path) {
         whole &= fetch(&mut socket, name).is_some_and(|found| found == content);
     }
     whole &= fetch(&mut socket, "missing.img").is_none();
+    if std::env::var("PRETEND").is_ok_and(|pretend| pretend == "gift") {
+        whole &= fetch(&mut socket, gift::NAME).is_some_and(|found| gift::is_old(&found));
+    }
     if let Some(path) = std::env::var_os("MEMORY") {
         let root = std::env::var("TREE").unwrap();
         let [list, pages] = [memory::LIST, memory::PAGES]

@@ -601,6 +601,39 @@ fn sigkill_at_any_moment_leaves_the_processes_running() {
     }
 }
 
+/// CRIU puts memory into pipes without a copy: what a process writes before a pipe is read is in the image.
+#[test]
+fn processes_do_not_go_on_before_their_images_are_read() {
+    let directory = tempdir().unwrap();
+    let (path, marker) = (directory.path().join("checkpoint"), directory.path().join("marker"));
+    for leave in [&["--leave-running"][..], &[]] {
+        let mut subject = Subject::start(&["1", "1"]);
+        let mut command = with_criu("checkpoint");
+        command
+            .args(leave)
+            .args(["--force", &subject.pid()])
+            .arg(&path)
+            .env("PRETEND", "gift")
+            .env("TREE", FREE);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        if !leave.is_empty() {
+            subject.goes_on();
+        }
+        let mut command = with_criu("restart");
+        command.arg(&path).env("TREE", FREE).env("RESTARTED", &marker).env("PRETEND", "gift");
+        let output = command.output().unwrap();
+        assert_eq!(fs::read_to_string(&marker).unwrap(), "whole", "{leave:?}: {}", said(&output));
+    }
+    // A script that a signal ended lets them go on too early.
+    let mut subject = Subject::start(&["1", "1"]);
+    let mut command = with_criu("checkpoint");
+    command.args(["--leave-running", &subject.pid()]).arg(directory.path().join("none"));
+    let output = command.env("PRETEND", "script-killed").output().unwrap();
+    assert!(!output.status.success() && !directory.path().join("none").exists(), "{}", said(&output));
+    subject.goes_on();
+}
+
 #[test]
 fn signals_do_not_end_criu_while_it_saves() {
     let directory = tempdir().unwrap();

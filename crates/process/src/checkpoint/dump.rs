@@ -134,18 +134,13 @@ impl Run<'_> {
         let work = WorkDirectory::new()?;
         let listener = work.listen("streamer-capture.sock")?;
         self.file.write_all_at(&container::header(true), 0).map_err(|source| self.output_error(source))?;
-        let script = (!self.options.leave_running).then(|| Script::new(&work)).transpose()?;
+        let script = Script::new(&work)?;
         let mut arguments = vec!["-t".to_owned(), self.pid.to_string()];
         arguments.extend(provided);
         arguments.extend(self.options.arguments.iter().cloned());
-        arguments.extend(match &script {
-            // The last script is run first, so that a failure of others comes too late to matter.
-            Some(script) => {
-                let path = script.path.display().to_string();
-                vec!["--leave-stopped".into(), "--action-script".into(), path]
-            }
-            None => vec!["--leave-running".into()],
-        });
+        let left = if self.options.leave_running { "--leave-running" } else { "--leave-stopped" };
+        // The last script is run first, so that a failure of others comes too late to matter.
+        arguments.extend([left.into(), "--action-script".into(), script.path.display().to_string()]);
         let (watched, watching) = seccomp::watch(self.pid).map_err(resource("watch CRIU"))?;
         let watched = copy.is_ok().then_some(watched);
         let child = self.criu.start("dump", work.path(), "dump.log", &arguments, watched)?;
@@ -154,7 +149,7 @@ impl Run<'_> {
             pid: self.pid,
             progress: self.progress,
             hold: None,
-            before: script.is_some().then_some(before),
+            before: (!self.options.leave_running).then_some(before),
             hung: None,
         };
         let watch = copy.and_then(|copy| {
@@ -222,17 +217,17 @@ impl Run<'_> {
         })
     }
 
-    /// Takes all images. With a script, CRIU then holds the processes; otherwise it has ended.
+    /// Takes all images. CRIU then holds the processes, or has ended, if they are left running.
     fn stream(
         &self,
         guard: &mut Guard,
         listener: UnixListener,
-        script: Option<Script>,
+        script: Script,
         arena: &Arc<Arena>,
         work: &Path,
         watch: Option<&Watch>,
     ) -> Result<Images, ProcessError> {
-        let (began, is_to_hold) = (Instant::now(), script.is_some());
+        let (began, is_to_hold) = (Instant::now(), !self.options.leave_running);
         let failed = |guard: &mut Guard| {
             let ended = guard.wait();
             self.criu.failed("save", work, "dump.log", ended)
@@ -267,7 +262,7 @@ impl Run<'_> {
             }
             drop(workers);
             thread::scope(|readers| {
-                received = receive(socket, script, &names, progress, |image, name, pipe| {
+                received = receive(socket, &script, &names, progress, |image, name, pipe| {
                     let (send, pages, pipe) = (send.clone(), name.starts_with("pages-"), File::from(pipe));
                     let builder = Builder::new().name("image".into());
                     // CRIU opens the image of the pages right after that of their list.
@@ -290,9 +285,18 @@ impl Run<'_> {
                     arena.close();
                 }
             });
-            let criu_ok = match received {
-                Ok(Some(_)) => true,
-                _ => guard.wait().is_ok_and(|status| status.success()),
+            let (mut went_on, is_cancelled) = (Ok(()), progress.is_cancelled());
+            let criu_ok = match &mut received {
+                Ok(Some(_)) if is_to_hold => true,
+                // All pipes have been read to their ends.
+                Ok(hold) => {
+                    let hold = hold.take();
+                    if !is_cancelled {
+                        went_on = hold.map_or_else(|| Err(Hold::ended_early()), Hold::let_go);
+                    }
+                    guard.wait().is_ok_and(|status| status.success())
+                }
+                Err(_) => guard.wait().is_ok_and(|status| status.success()),
             };
             let seconds = began.elapsed().as_secs_f64();
             progress.enter(Phase::Pack);
@@ -316,6 +320,9 @@ impl Run<'_> {
                 watch.copy().release();
             }
             let packed = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            if criu_ok {
+                went_on?;
+            }
             completed?;
             Ok::<_, ProcessError>((packed, criu_ok, seconds))
         })?;

@@ -1,7 +1,9 @@
-//! Keeping the processes frozen, in CRIU's hands, until their checkpoint is on the disk.
+//! Keeping the processes frozen, in CRIU's hands: until their checkpoint is on the disk, or, if they are left running, until their
+//! images have been read. CRIU puts their memory into pipes without a copy (`vmsplice`), so that what they write before a pipe is
+//! read would be in the image, which then has parts of two moments.
 //!
 //! CRIU runs an action script once all images are out (`post-dump`), while it still traces the processes. The script is
-//! this program: it waits for the word that the checkpoint is on the disk. If it fails, CRIU lets the processes go on as
+//! this program: it waits for the word that this is done. If it fails, CRIU lets the processes go on as
 //! they were, with their network connections. It fails when its socket ends, so also when pagehaul is killed. If CRIU is
 //! killed as well, the kernel detaches its tracees, which then go on too.
 
@@ -9,6 +11,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 
 use super::work_directory::{WorkDirectory, accept};
 use crate::error::ProcessError;
@@ -51,6 +56,23 @@ impl Hold {
     pub(crate) fn commit(mut self) {
         // A script that was killed made CRIU do the same.
         let _ = self.0.write_all(&COMMITTED);
+    }
+
+    /// Has CRIU let the processes go on: their images have been read. An error if they went on before.
+    pub(crate) fn let_go(mut self) -> Result<(), ProcessError> {
+        // A script that was killed counts as one that was successful.
+        let waits =
+            recv(&self.0, &mut [0; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT).err() == Some(Errno::AGAIN);
+        if waits && self.0.write_all(&COMMITTED).is_ok() {
+            return Ok(());
+        }
+        Err(Self::ended_early())
+    }
+
+    /// CRIU did not hold the processes until they were let go.
+    pub(crate) fn ended_early() -> ProcessError {
+        let why = "the processes went on before their memory was read, because CRIU's action script was ended; try again";
+        ProcessError::Refused(why.into())
     }
 }
 

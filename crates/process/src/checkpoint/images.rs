@@ -98,30 +98,25 @@ pub(crate) fn merged_blocks(image: usize, merged: Merged) -> impl Iterator<Item 
 /// closed its socket, or the run is cancelled. CRIU gives up when this closes the socket and the pipes in it.
 pub(crate) fn receive(
     mut socket: UnixStream,
-    script: Option<Script>,
+    script: &Script,
     names: &Mutex<Vec<String>>,
     progress: &Progress,
     mut open: impl FnMut(usize, &str, OwnedFd) -> io::Result<()>,
 ) -> io::Result<Option<Hold>> {
     loop {
-        if let Some(script) = &script {
-            let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-            let mut sockets =
-                [PollFd::new(&socket, PollFlags::IN), PollFd::new(&script.listener, PollFlags::IN)];
-            match poll(&mut sockets, Some(&POLL)) {
-                _ if progress.is_cancelled() => return Ok(None),
-                Ok(0) | Err(Errno::INTR) => continue,
-                polled => polled?,
-            };
-            // CRIU has announced every file before it runs the script.
-            if !is_ready(&sockets[0]) {
-                match script.started()? {
-                    Some(hold) => return Ok(Some(hold)),
-                    None => continue,
-                }
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let mut sockets = [PollFd::new(&socket, PollFlags::IN), PollFd::new(&script.listener, PollFlags::IN)];
+        match poll(&mut sockets, Some(&POLL)) {
+            _ if progress.is_cancelled() => return Ok(None),
+            Ok(0) | Err(Errno::INTR) => continue,
+            polled => polled?,
+        };
+        // CRIU has announced every file before it runs the script.
+        if !is_ready(&sockets[0]) {
+            match script.started()? {
+                Some(hold) => return Ok(Some(hold)),
+                None => continue,
             }
-        } else if !ready(&socket, PollFlags::IN, progress) {
-            return Ok(None);
         }
         let Some(name) = wire::read_name(&mut socket)? else { return Ok(None) };
         let pipe = wire::receive_pipe(&socket)?;
