@@ -9,6 +9,8 @@ scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/pagehaul-reproducible.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 1' INT TERM HUP
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
+# The second build begins much later: others may have committed by then.
+commit=$(git rev-parse HEAD)
 unset SOURCE_DATE_EPOCH RUSTFLAGS CARGO_TARGET_DIR PAGEHAUL_PROFILE
 
 fail() {
@@ -23,6 +25,7 @@ build() {
     while [ "$1" != -- ]; do settings+=("$1"); shift; done
     shift
     git clone --quiet --no-local . "$directory/source"
+    git -C "$directory/source" checkout --quiet "$commit"
     # The same downloads under another path.
     mkdir "$directory/cargo"
     local entry
