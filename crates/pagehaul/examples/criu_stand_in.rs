@@ -5,10 +5,12 @@
 //! What it does is chosen by the environment:
 //! PRETEND     version (what `--version` says), fail (complains in its log, before it connects), endless (pages never end),
 //!             tracks (the kernel can tell which pages change), signalled (is sent what ends programs while it saves), lacks
-//!             (`check` complains), corrected (saves inet sockets), gift (has an image in its pipe
-//!             without a copy, as CRIU has memory, and overwrites it once the processes go on), silent (fails without a complaint), idle (ends with success
-//!             and does nothing), hang, hang-check (does not end once it saves or restores, or when asked what it can do: writes its
-//!             PID to `hangs` in MEET first, or that of a process that it has made), killed (while it restores a process, whose PID it writes to RESTARTED), no-pid (names no restarted process), pid N (names this one)
+//!             (`check` complains), corrected (saves inet sockets), gift (has an image in its pipe without a copy, as CRIU has
+//!             memory, and overwrites it once the processes go on), no-script (runs no action script), silent (fails without a
+//!             complaint), idle (ends with success and does nothing), hang, hang-check (does not end once it saves or restores,
+//!             or when asked what it can do: writes its PID to `hangs` in MEET first, or that of a process that it has made),
+//!             killed (while it restores a process, whose PID it writes to RESTARTED), no-pid (names no restarted process), pid N
+//!             (names this one)
 //! TREE        PIDs in the images' process tree, separated by commas
 //! PAGES       MiB of pages
 //! GROWTH      processes by which the tree has to grow before it is frozen
@@ -98,6 +100,7 @@ fn main() {
             }
             let scripts =
                 arguments.windows(2).filter(|pair| pair[0] == "--action-script").map(|pair| &pair[1]);
+            let scripts = scripts.filter(|_| pretend != "no-script");
             let gift = (pretend == "gift").then(|| gift::give(announce(&mut socket, gift::NAME).unwrap()));
             let saved = dump(&mut socket, pretend == "endless", root)
                 && scripts.rev().all(|script| {

@@ -1,9 +1,10 @@
 //! What a capture learns of the crash: `capture --triage`, `--facts`, `--exclude-per-cpu-lists`, `--erase` and
 //! `--keep-…`.
 //!
-//! Another process makes each, before the capture allocates anything: if a damaged kernel makes it panic, run out of memory
-//! or never end, the capture continues without it, or with `--erase` and `--keep-…` does not begin. For `--triage` it also returns which pages the
-//! report is made of. They are written first, so that an incomplete dump still explains the crash.
+//! Another process makes each, before the capture allocates anything: if a damaged kernel makes it panic, run out of
+//! memory or never end, the capture continues without it, or with `--erase` and `--keep-…` does not begin. For
+//! `--triage` it also returns which pages the report is made of. They are written first, so that an incomplete dump
+//! still explains the crash.
 
 use std::ffi::OsString;
 use std::fs;

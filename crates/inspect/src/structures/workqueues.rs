@@ -90,7 +90,8 @@ fn pools(machine: &Machine<'_>, found: &mut Workqueues) -> Result<(), Fault> {
 fn describe(machine: &Machine<'_>, pool: &Object<'_>, ticks: Option<&Ticks>) -> Result<WorkerPool, Fault> {
     let works = pool.get("worklist")?.list("work_struct", "entry")?.items;
     let function = |work: &Object<'_>| Some(machine.function_at(work.get("func").ok()?.pointer().ok()?));
-    let progress = pool.number("watchdog_ts")?;
+    // Renamed in 7.2 at the latest.
+    let progress = pool.any(&["watchdog_ts", "last_progress_ts"])?.unsigned()?;
     Ok(WorkerPool {
         id: pool.number("id")?,
         address: Hex(pool.address()),
