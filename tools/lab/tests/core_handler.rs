@@ -44,4 +44,6 @@ fn cores_of_the_kernel_are_taken() {
     assert_eq!(signals[0].0, "11", "{signals:?}");
     assert_eq!(signals[1].0, "6", "{signals:?}");
     assert_eq!(signals[0].1, Value::Null, "{signals:?}\n{}", messages());
+    // The limit of the second one is smaller than its memory.
+    assert!(signals[1].1.as_str().is_some_and(|why| why.contains("limit")), "{signals:?}\n{}", messages());
 }
