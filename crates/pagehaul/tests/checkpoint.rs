@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use common::criu::{said, stand_in, with_criu};
 use common::limits::no_threads;
@@ -446,9 +447,19 @@ fn terminated(command: &mut Command, pretend: &str) -> (String, i32) {
     (said(&output), fs::read_to_string(hangs).unwrap().parse().unwrap())
 }
 
+/// Whether a process has ended, or does soon: SIGKILL takes effect a moment after it was sent.
 fn is_gone(pid: i32) -> bool {
     // A zombie's parent has yet to wait for it.
-    fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+    let has_ended =
+        || fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "));
+    let last = Instant::now() + Duration::from_secs(10);
+    while !has_ended() {
+        if Instant::now() > last {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
 }
 
 #[test]

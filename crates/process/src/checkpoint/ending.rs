@@ -201,6 +201,8 @@ pub(crate) fn end_restoring(child: &mut Child, made: &Made) -> ProcessError {
     let _ = child.kill();
     made.kill();
     let _ = wait(child, Some(KILLED), &Progress::default());
+    // While it ended, its children were in no list for a moment.
+    made.kill();
     ProcessError::Refused(format!(
         "stopped; CRIU (process {criu}) did not end, and was killed with what it had restarted"
     ))
