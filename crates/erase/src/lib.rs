@@ -19,5 +19,5 @@ mod names;
 mod subject;
 
 pub use erasure::{Erasure, PATTERN, with_record};
-pub use find::{FindError, Found, find};
+pub use find::{Found, find};
 pub use subject::{Subject, UnknownSubject};

@@ -27,6 +27,7 @@ pub use hex::Hex;
 pub use machine::module::Module;
 pub use machine::open::OpenError;
 pub use machine::taints::Taint;
+pub use machine::typed::{TypesError, with_types};
 pub use machine::{Machine, ahead};
 pub use model::cpus::{Cpu, cpus};
 pub use model::detail::{Detail, OpenFile, detail};

@@ -2,8 +2,8 @@
 
 use pagehaul_btf::Fault;
 use pagehaul_capture::{FileLayout, KeepRules, OwnerRules};
-use pagehaul_inspect::{Machine, OpenError};
-use pagehaul_kernel::{AddressSpace, KernelError, VirtualMemory};
+use pagehaul_inspect::{Machine, TypesError, with_types};
+use pagehaul_kernel::VirtualMemory;
 use pagehaul_physmem::PhysMemory;
 
 use crate::choice::Choice;
@@ -12,15 +12,9 @@ use crate::{cgroups, file_systems, processes};
 /// Why a choice cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// VMCOREINFO or page tables are missing.
+    /// The kernel cannot be opened, or has no types.
     #[error(transparent)]
-    Kernel(#[from] KernelError),
-    /// There are no symbols.
-    #[error(transparent)]
-    Symbols(#[from] OpenError),
-    /// There are no types.
-    #[error("owners of pages are found by the types of the kernel (BTF), which cannot be read{0}")]
-    NoTypes(String),
+    Types(#[from] TypesError),
     /// A structure of the kernel cannot be read.
     #[error("cannot read {what}: {source}")]
     Structure {
@@ -51,27 +45,28 @@ impl FindError {
 
 /// Finds what `choice` names in the memory of a crashed kernel.
 pub fn find(memory: &dyn PhysMemory, choice: &Choice) -> Result<OwnerRules, FindError> {
-    let kernel = AddressSpace::discover(memory)?;
-    let virtual_memory = VirtualMemory::new(&kernel, memory);
-    let machine = Machine::open(&kernel, &virtual_memory, memory.notes())?;
-    if machine.space().btf().is_empty() {
-        let why = machine.warnings().first().map(|why| format!(": {why}"));
-        return Err(FindError::NoTypes(why.unwrap_or_default()));
-    }
+    with_types(memory, |machine, virtual_memory| rules(machine, virtual_memory, choice))?
+}
+
+fn rules(
+    machine: &Machine<'_>,
+    memory: &VirtualMemory<'_>,
+    choice: &Choice,
+) -> Result<OwnerRules, FindError> {
     let mut rules = OwnerRules {
-        files: files(&machine).map_err(FindError::reading("the layout of inodes"))?,
+        files: files(machine).map_err(FindError::reading("the layout of inodes"))?,
         ..OwnerRules::default()
     };
     if choice.keeps_some() {
-        let processes = processes::find(&machine, &virtual_memory, &choice.pids, &mut rules.record)?;
+        let processes = processes::find(machine, memory, &choice.pids, &mut rules.record)?;
         let cgroups = match choice.cgroups.is_empty() {
             true => None,
-            false => Some(cgroups::find(&machine, &choice.cgroups, &mut rules.record)?),
+            false => Some(cgroups::find(machine, &choice.cgroups, &mut rules.record)?),
         };
         rules.keep = Some(KeepRules { processes, cgroups });
     }
     if !choice.file_systems.is_empty() {
-        rules.drop = Some(file_systems::find(&machine, &choice.file_systems, &mut rules.record)?);
+        rules.drop = Some(file_systems::find(machine, &choice.file_systems, &mut rules.record)?);
     }
     Ok(rules)
 }

@@ -16,6 +16,7 @@ pub(crate) mod module;
 mod module_list;
 pub(crate) mod open;
 pub(crate) mod taints;
+pub(crate) mod typed;
 
 use module::Module;
 
