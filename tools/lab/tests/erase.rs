@@ -2,25 +2,14 @@
 //!
 //! Boots virtual machines, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it).
 
-use std::path::Path;
-use std::process::{Command, Output};
+mod common;
 
+use std::path::Path;
+
+use common::succeeds;
 use lab::secrets::{Hits, search};
-use lab::{Config, Crash};
 use lab_guest::secrets::Secret;
 use serde_json::Value;
-
-fn pagehaul(arguments: &[&str], files: &[&Path]) -> Output {
-    let mut command = Command::new(lab::build::pagehaul_of_tests().unwrap());
-    command.args(arguments).args(files).output().unwrap()
-}
-
-fn succeeds(arguments: &[&str], files: &[&Path]) -> String {
-    let output = pagehaul(arguments, files);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {said}");
-    String::from_utf8(output.stdout).unwrap()
-}
 
 fn keys() -> Vec<Vec<u8>> {
     let bytes = |secret: &Secret| {
@@ -43,23 +32,22 @@ fn report(dump: &Path) -> Value {
     serde_json::from_str(&succeeds(&["triage", "--json", "--tasks", "--stacks"], &[dump])).unwrap()
 }
 
-fn check(crash: &Crash, kernel: &str) {
+fn check(vmcore: &Path, kernel: &str) {
     let keys = keys();
-    let vmcore = crash.vmcore();
     let directory = tempfile::tempdir().unwrap();
     for level in ["0", "31"] {
         let path = |name: &str| directory.path().join(format!("{name}-{level}"));
         let (before, after, dump) = (path("before"), path("after"), path("dump"));
-        succeeds(&["convert", "-q", "-d", level, "-f", "elf"], &[&vmcore, &before]);
+        succeeds(&["convert", "-q", "-d", level, "-f", "elf"], &[vmcore, &before]);
         let found = search(&before, &keys).unwrap();
         assert_eq!(found.keys.len(), keys.len(), "{kernel}, level {level}: {:?}", found.keys);
         assert_eq!(schedules(&found, &keys).len(), 3, "{kernel}, level {level}");
-        succeeds(&["convert", "-q", "--erase", "keys", "-d", level, "-f", "elf"], &[&vmcore, &after]);
+        succeeds(&["convert", "-q", "--erase", "keys", "-d", level, "-f", "elf"], &[vmcore, &after]);
         let found = search(&after, &keys).unwrap();
         assert!(found.keys.is_empty(), "{kernel}, level {level}: {:?}", found.keys);
         assert!(schedules(&found, &keys).is_empty(), "{kernel}, level {level}");
         // The same from a dump in kdump format, by a capture, which has another process find them.
-        succeeds(&["capture", "-q", "--erase", "keys", "-d", level], &[&vmcore, &dump]);
+        succeeds(&["capture", "-q", "--erase", "keys", "-d", level], &[vmcore, &dump]);
         let again = path("again");
         succeeds(&["convert", "-q", "-f", "elf"], &[&dump, &again]);
         assert!(search(&again, &keys).unwrap().keys.is_empty(), "{kernel}, level {level}");
@@ -84,18 +72,5 @@ fn check(crash: &Crash, kernel: &str) {
 
 #[test]
 fn no_key_of_a_guest_is_in_an_erased_dump() {
-    if !lab::enabled() {
-        eprintln!("skipped: set PAGEHAUL_LAB=1 to boot virtual machines");
-        return;
-    }
-    for kernel in ["6.1", "6.12"] {
-        let config = Config {
-            kernel: kernel.into(),
-            cpus: 1,
-            fill: 20,
-            scenario: Some("keys".into()),
-            ..Config::default()
-        };
-        check(&lab::crash(&config).unwrap(), kernel);
-    }
+    common::each_crash(|kernel, vmcore| check(&vmcore, kernel));
 }

@@ -2,30 +2,19 @@
 //!
 //! Boots virtual machines, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it). The crashes are those of `erase.rs`.
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
-use lab::Config;
+use common::{pagehaul, succeeds};
 use lab_guest::pattern::{PAGE, PAGES, Pattern, TAG};
 use serde_json::Value;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 16 << 20;
-
-fn pagehaul(arguments: &[&str], files: &[&Path]) -> Output {
-    let mut command = Command::new(lab::build::pagehaul_of_tests().unwrap());
-    command.args(arguments).args(files).output().unwrap()
-}
-
-fn succeeds(arguments: &[&str], files: &[&Path]) -> String {
-    let output = pagehaul(arguments, files);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {said}");
-    String::from_utf8(output.stdout).unwrap()
-}
 
 fn json(arguments: &[&str], files: &[&Path]) -> Value {
     serde_json::from_str(&succeeds(arguments, files)).unwrap()
@@ -127,18 +116,5 @@ fn check(vmcore: &Path, kernel: &str) {
 
 #[test]
 fn only_pages_of_chosen_owners_are_in_the_dump() {
-    if !lab::enabled() {
-        eprintln!("skipped: set PAGEHAUL_LAB=1 to boot virtual machines");
-        return;
-    }
-    for kernel in ["6.1", "6.12"] {
-        let config = Config {
-            kernel: kernel.into(),
-            cpus: 1,
-            fill: 20,
-            scenario: Some("keys".into()),
-            ..Config::default()
-        };
-        check(&lab::crash(&config).unwrap().vmcore(), kernel);
-    }
+    common::each_crash(|kernel, vmcore| check(&vmcore, kernel));
 }
