@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::criu::{said, stand_in, with_criu};
+use common::criu::{can_track_writes, said, stand_in, with_criu};
 use common::limits::no_threads;
 use common::subject::{BINARY, Subject, tool};
 use tempfile::tempdir;
@@ -737,133 +737,6 @@ fn a_failed_checkpoint_destroys_nothing() {
     }
     let left: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(left, [path], "a temporary file is left");
-}
-
-/// Saves a process that changes its memory in every way, and compares what a restart is given with what the stand-in saw.
-fn saved_exactly(directory: &Path, options: &[&str], part: &str) {
-    let (path, marker) = (directory.join("checkpoint"), directory.join("marker"));
-    let memory = directory.join("memory");
-    let subject = Subject::start(&["24", "2", "churn"]);
-    let tree = subject.pid();
-    let output = with_criu("checkpoint")
-        .args(["--force", &tree])
-        .args(options)
-        .arg(&path)
-        .env("TREE", &tree)
-        .env("MEMORY", &memory)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains(part), "no {part:?} in {}", said(&output));
-    drop(subject);
-    let _ = fs::remove_file(&marker);
-    restarts_exactly(&path, &tree, &memory, &marker);
-    assert_eq!(fs::read_to_string(&marker).unwrap(), "whole");
-}
-
-/// Restarts a checkpoint and compares its memory with what the stand-in saw while the processes were frozen.
-fn restarts_exactly(checkpoint: &Path, tree: &str, memory: &Path, marker: &Path) {
-    let output = with_criu("restart")
-        .arg(checkpoint)
-        .env("TREE", tree)
-        .env("RESTARTED", marker)
-        .env("MEMORY", memory)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    assert_eq!(fs::read_to_string(memory.with_extension("differences")).unwrap(), "");
-}
-
-#[test]
-fn memory_that_changes_while_it_is_copied_is_saved_exactly() {
-    let directory = tempdir().unwrap();
-    let part =
-        if can_track_writes() { "while running, in " } else { "note: all memory was copied while frozen" };
-    for _ in 0..4 {
-        saved_exactly(directory.path(), &[], part);
-    }
-    // One thread, and too little memory for a copy.
-    saved_exactly(directory.path(), &["--threads", "1"], part);
-    saved_exactly(
-        directory.path(),
-        &["--max-memory", "8M"],
-        "the memory for its copy is too short (--max-memory)",
-    );
-}
-
-#[test]
-fn memory_that_can_change_without_marks_is_copied_again_when_frozen() {
-    if !can_track_writes() {
-        return;
-    }
-    // Not a tmpfs, which had no direct I/O before Linux 6.6.
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let meet = directory.path().to_str().unwrap();
-    let (path, memory, marker) = (
-        directory.path().join("checkpoint"),
-        directory.path().join("memory"),
-        directory.path().join("marker"),
-    );
-    let subject = Subject::start(&["24", "1", "direct", meet]);
-    let tree = subject.pid();
-    let output = with_criu("checkpoint")
-        .args(["--json", &tree])
-        .arg(&path)
-        .env("TREE", &tree)
-        .env("MEET", meet)
-        .env("MEMORY", &memory)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let copy = &report["pre_copy"];
-    let reason = copy["copied_again"][0].as_str().unwrap_or_else(|| panic!("no reason in {report}"));
-    let expected = format!(
-        "process {tree}: it has {meet}/direct open for direct I/O, which writes to memory without a mark"
-    );
-    assert_eq!(reason, expected);
-    assert!(copy["frozen_bytes"].as_u64().unwrap() >= 20 << 20, "{report}");
-    drop(subject);
-    restarts_exactly(&path, &tree, &memory, &marker);
-}
-
-/// CRIU must suspend the filters of all processes of a tree, also of those that are too small to be copied before.
-#[test]
-fn seccomp_filters_of_a_small_process_of_the_tree_keep_criu_unwatched() {
-    let directory = tempdir().unwrap();
-    let ready = directory.path().join("ready");
-    // The stand-in needs no filter suspended: only the note shows that it was not watched.
-    let script = "\"$0\" 1 1 seccomp < \"$1\" > \"$2\" & exec \"$0\" 24 1 wait \"$2.parent\"";
-    let fifo = directory.path().join("fifo");
-    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    let program = stand_in().with_file_name("subject");
-    let mut parent =
-        Command::new("sh").args(["-c", script]).arg(program).args([&fifo, &ready]).spawn().unwrap();
-    // Its child ends with this.
-    let input = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
-    let is_ready = |path: &Path| fs::read_to_string(path).is_ok_and(|text| text.ends_with('\n'));
-    while !is_ready(&ready) || !is_ready(&ready.with_extension("parent")) {
-        std::thread::yield_now();
-    }
-    let output = with_criu("checkpoint")
-        .args(["--leave-running", &parent.id().to_string()])
-        .arg(directory.path().join("checkpoint"))
-        .output()
-        .unwrap();
-    drop(input);
-    parent.kill().unwrap();
-    parent.wait().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    let part = "has seccomp filters, which CRIU may not suspend while it is watched";
-    assert!(said(&output).contains(part) || !can_track_writes(), "no {part:?} in {}", said(&output));
-}
-
-/// Whether the kernel tracks writes by asynchronous write protection: Linux 6.7.
-fn can_track_writes() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers =
-        release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
-    (numbers.next(), numbers.next()) >= (Some(6), Some(7))
 }
 
 #[test]

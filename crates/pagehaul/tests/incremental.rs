@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::criu::{said, with_criu};
+use common::criu::{can_track_writes, said, with_criu};
 use common::subject::{Subject, tool};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
@@ -302,14 +302,6 @@ fn options_of_dumps_are_refused_for_checkpoints() {
         "{}",
         said(&output)
     );
-}
-
-/// Whether the kernel tracks writes by asynchronous write protection: Linux 6.7.
-fn can_track_writes() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers =
-        release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
-    (numbers.next(), numbers.next()) >= (Some(6), Some(7))
 }
 
 impl Generations {

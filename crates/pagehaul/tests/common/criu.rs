@@ -1,5 +1,6 @@
 //! The stand-in for CRIU.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -18,4 +19,12 @@ pub fn with_criu(command: &str) -> Command {
 
 pub fn said(output: &Output) -> String {
     String::from_utf8([output.stdout.as_slice(), &output.stderr].concat()).unwrap()
+}
+
+/// Whether the kernel tracks writes by asynchronous write protection: Linux 6.7.
+pub fn can_track_writes() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(7))
 }
