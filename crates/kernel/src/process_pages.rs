@@ -53,7 +53,7 @@ impl Translator {
 }
 
 impl Walk<'_> {
-    /// Walks a table of `level`, which maps addresses from `start`. Returns whether to go on.
+    /// Passes on the pages below one table of `level`, whose first entry maps address `start`. Returns false once `each` has.
     fn table(&mut self, table: u64, level: u8, start: u64) -> Result<bool, ProcessPagesError> {
         let tables = self.translator.tables();
         self.tables_left = self.tables_left.checked_sub(1).ok_or(ProcessPagesError::TooMany { most: 0 })?;

@@ -15,7 +15,7 @@ use self::page_set::PageSet;
 /// What a scan needs to judge the owner of a page: found from the kernel's types by the caller, since a capture does not read them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerRules {
-    /// Of the pages of user space, only these are kept; all if there is no such rule.
+    /// Which pages of user space are kept. Without this rule all are.
     pub keep: Option<KeepRules>,
     /// File systems whose cached pages are left out: addresses of their `struct super_block`, ascending; empty if none of a type is
     /// mounted.

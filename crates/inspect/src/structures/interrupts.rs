@@ -166,7 +166,7 @@ fn names(machine: &Machine<'_>) -> Vec<String> {
 
 /// The word of bits `__softirq_pending` of a CPU.
 fn pending(machine: &Machine<'_>, cpu: u64) -> Result<u64, Fault> {
-    // x86_64 since 6.15 has a variable of its own, and from 6.3 to 6.14 a member of pcpu_hot; all else irq_stat.
+    // x86_64 has had it in irq_stat (6.1), in pcpu_hot (6.12) and as a variable (7.2). The others have it in irq_stat.
     if let Ok(at) = machine.per_cpu("__softirq_pending", cpu) {
         return Ok(u64::from(machine.memory().u32(at)? & 0xffff));
     }

@@ -28,7 +28,7 @@ pub struct IpcObject {
     pub key: i64,
     /// Address of its `struct kern_ipc_perm`.
     pub address: Hex,
-    /// User ID of its owner.
+    /// The owner's user ID.
     pub uid: u64,
     /// Permissions.
     pub mode: u64,

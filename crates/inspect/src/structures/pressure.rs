@@ -55,7 +55,7 @@ fn read(machine: &Machine<'_>, found: &mut Pressures) -> Result<(), Fault> {
         return Ok(());
     }
     let group = machine.variable("psi_system", "psi_group")?;
-    // A group is averaged every two seconds from boot on, unless PSI is off.
+    // The kernel updates the averages every two seconds, unless PSI is off.
     found.measured = group.number("avg_last_update")? > 0;
     if !found.measured {
         return Ok(());

@@ -1,4 +1,4 @@
-//! An image that is in its pipe without a copy: whoever reads it late reads what the memory has by then.
+//! An image that is in its pipe without a copy: a reader that is late gets what was written to the memory meanwhile.
 
 use std::fs::File;
 
