@@ -42,6 +42,7 @@ use pagehaul_present::number;
 use pagehaul_present::sentence;
 
 fn main() -> ExitCode {
+    out_of_memory::spare_address_space();
     if let Some(arguments) = pagehaul_makedumpfile::arguments() {
         return makedumpfile::run(arguments);
     }

@@ -1,5 +1,6 @@
 //! Ends the program with one sentence if the system has no more memory. Rust's own handler prints a backtrace with
-//! RUST_BACKTRACE=1, which takes memory, fails again, and waits for itself forever.
+//! RUST_BACKTRACE=1, which takes memory, fails again, and waits for itself forever. Where the address space is limited, memory
+//! lasts longer.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
@@ -38,6 +39,16 @@ fn check(pointer: *mut u8) -> *mut u8 {
         end();
     }
     pointer
+}
+
+/// Makes all threads allocate from one heap if the address space is limited: glibc reserves 64 MiB of it for the heap of each
+/// thread (`HEAP_MAX_SIZE`, malloc/arena.c), so that a few threads have used up what a limit leaves.
+pub(crate) fn spare_address_space() {
+    #[cfg(target_env = "gnu")]
+    if rustix::process::getrlimit(rustix::process::Resource::As).current.is_some() {
+        // SAFETY: changes a setting of the allocator, before there are other threads.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+    }
 }
 
 #[cold]

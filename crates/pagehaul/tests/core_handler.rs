@@ -589,13 +589,17 @@ fn recipients_that_are_not_understood_leave_no_core_in_the_clear() {
 fn a_limit_of_address_space_leaves_a_smaller_buffer() {
     let subject = Subject::start(&["40", "1"]);
     let core = core_of(&subject);
-    for settings in ["threads = 100000", "threads = auto\nmax_memory = 100G", "max_memory = auto"] {
+    let all = ["threads = 100000", "threads = auto\nmax_memory = 100G", "max_memory = auto"];
+    // Heaps of several threads fit into more than 200 MiB, and leave nothing for the rest.
+    let cases =
+        all.into_iter().flat_map(|settings| [160, 220, 260, 300].map(|limit| (settings, limit << 20)));
+    for (settings, limit) in cases {
         let machine = Machine::new(settings);
         let mut handler = machine.handler(&absent(), UNLIMITED);
         // SAFETY: one system call, which may be made between fork and exec.
         unsafe {
-            handler.pre_exec(|| {
-                let limit = libc::rlimit { rlim_cur: 300 << 20, rlim_max: 300 << 20 };
+            handler.pre_exec(move || {
+                let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
                 match libc::setrlimit(libc::RLIMIT_AS, &limit) {
                     0 => Ok(()),
                     _ => Err(std::io::Error::last_os_error()),
