@@ -296,6 +296,8 @@ fn a_kernel_without_types_has_nothing_that_is_zero() {
         ("interrupts", "Interrupts: not known\n"),
         ("rcu", "RCU: not known\n"),
         ("timers", "Pending timers: not known\n"),
+        ("signals", "Tasks for which signals wait: not known\n"),
+        ("counts", "Tasks counted: not known\n"),
         ("pressure", "Pressure: not known\n"),
         ("sockets", "Sockets of processes: not known\n"),
         ("mounts", "Mounts: not known\n"),

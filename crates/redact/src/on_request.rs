@@ -1,8 +1,8 @@
 //! Redacts the sections of a report that are read on request. Labels of tasks in them come from tasks that are redacted.
 
 use pagehaul_inspect::{
-    Interrupt, Interrupts, Ipc, Mount, Mounts, OnRequest, PoolWorkqueue, Pressures, Rcu, Socket, Sockets,
-    Swap, SwapDevice, Timers, Workqueues,
+    Counts, Interrupt, Interrupts, Ipc, Mount, Mounts, OnRequest, PoolWorkqueue, Pressures, Rcu, Signals,
+    Socket, Sockets, Swap, SwapDevice, Timers, Workqueues,
 };
 
 use crate::allowed::is_device;
@@ -13,7 +13,19 @@ impl Redaction {
     /// Redacts what was read besides a report, whose names are given. Functions, types of file systems and interrupt controllers
     /// keep theirs; numbers are no names.
     pub fn on_request(&self, found: &mut OnRequest, names: &Names) {
-        let OnRequest { timers, interrupts, workqueues, rcu, pressure, sockets, mounts, swap, ipc } = found;
+        let OnRequest {
+            timers,
+            interrupts,
+            workqueues,
+            rcu,
+            signals,
+            counts,
+            pressure,
+            sockets,
+            mounts,
+            swap,
+            ipc,
+        } = found;
         let mut broken = Vec::new();
         if let Some(Timers { all: _, broken: whys }) = timers {
             broken.push(whys);
@@ -43,6 +55,12 @@ impl Redaction {
             broken: whys,
         }) = rcu
         {
+            broken.push(whys);
+        }
+        if let Some(Signals { all: _, broken: whys }) = signals {
+            broken.push(whys);
+        }
+        if let Some(Counts { tasks: _, processes: _, by_name: _, by_parent: _, broken: whys }) = counts {
             broken.push(whys);
         }
         if let Some(Pressures { all: _, tasks: _, measured: _, broken: whys }) = pressure {

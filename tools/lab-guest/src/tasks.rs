@@ -32,6 +32,9 @@ pub fn sleeper() -> ExitCode {
         // Task lists show a tree. The crash does not depend on it.
         let _ = Command::new("/proc/self/exe").args([SLEEPER, "lab-child"]).spawn();
     }
+    if name == NAMES[2] {
+        hold_signals();
+    }
     for i in 0..THREADS {
         let thread = format!("{}/{i}", name.trim_start_matches("lab-"));
         std::thread::spawn(move || {
@@ -40,6 +43,20 @@ pub fn sleeper() -> ExitCode {
         });
     }
     wait()
+}
+
+/// Has signals wait: SIGTERM for this process and SIGUSR1 for this thread.
+fn hold_signals() {
+    // SAFETY: the set is initialised by sigemptyset; the calls keep no pointer.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        libc::sigaddset(&raw mut set, libc::SIGUSR1);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        libc::kill(libc::getpid(), libc::SIGTERM);
+        libc::raise(libc::SIGUSR1);
+    }
 }
 
 /// Sets the name of the calling thread.

@@ -1,5 +1,8 @@
 """The sections of `pagehaul triage` that are read on request, as drgn's helpers and its debug symbols have them."""
 
+import re
+from collections import Counter
+
 from drgn import Object, cast
 from drgn.helpers.linux.cpumask import for_each_online_cpu, for_each_possible_cpu
 from drgn.helpers.linux.fs import for_each_file, for_each_mount, mount_dst, mount_fstype, mount_src
@@ -11,7 +14,7 @@ from drgn.helpers.linux.percpu import per_cpu
 from drgn.helpers.linux.pid import for_each_task
 from drgn.helpers.linux.swap import for_each_swap_info, swap_file_path, swap_usage_in_pages
 
-SECTIONS = ["workqueues", "interrupts", "rcu", "pressure", "sockets", "mounts", "swap", "ipc"]
+SECTIONS = ["workqueues", "interrupts", "rcu", "signals", "counts", "pressure", "sockets", "mounts", "swap", "ipc"]
 
 
 def options():
@@ -21,7 +24,7 @@ def options():
 
 def facts(prog, ours):
     """Yields what each section has: a name, pagehaul's facts as a set, and drgn's."""
-    for section in (workqueues, pools, interrupts, softirqs, rcu, pressure, sockets, mounts, swap, ipc):
+    for section in (workqueues, pools, interrupts, softirqs, rcu, signals, names, parents, pressure, sockets, mounts, swap, ipc):
         yield (section.__name__, *section(prog, ours))
     yield "sections on request that are whole", {why for name in SECTIONS for why in ours[name]["broken"]}, set()
 
@@ -88,6 +91,32 @@ def rcu(prog, ours):
             theirs.add((cpu, length))
     ours = ours["rcu"]
     return {("sequence", ours["sequence"])} | {(c["cpu"], c["callbacks"]) for c in ours["callbacks"]}, theirs
+
+
+def signals(prog, ours):
+    theirs = set()
+    for task in for_each_task(prog):
+        own = task.pending.signal.sig[0].value_()
+        shared = task.signal.shared_pending.signal.sig[0].value_() if task.pid == task.tgid and task.signal else 0
+        if own | shared:
+            blocked = task.blocked.sig[0].value_() & (own | shared)
+            theirs.add((task.value_(), *(bin(bits).count("1") for bits in (own, shared, blocked))))
+    ours = {(int(t["address"], 16), len(t["thread"]), len(t["process"]), len(t["blocked"])) for t in ours["signals"]["all"]}
+    return ours, theirs
+
+
+def names(prog, ours):
+    theirs = Counter()
+    for task in for_each_task(prog):
+        name = text(task.comm.string_())
+        # PF_KTHREAD
+        theirs[re.sub("[0-9]+", "#", name) if task.flags.value_() & 0x200000 else name] += 1
+    return {(n["name"], n["tasks"]) for n in ours["counts"]["by_name"]}, set(theirs.items())
+
+
+def parents(prog, ours):
+    theirs = Counter(task.real_parent.tgid.value_() for task in for_each_task(prog) if task.pid == task.tgid)
+    return {(p["pid"], p["children"]) for p in ours["counts"]["by_parent"]}, set(theirs.items())
 
 
 def pressure(prog, ours):

@@ -4,11 +4,13 @@ use serde::Serialize;
 
 use super::triage::TriageReport;
 use crate::machine::Machine;
+use crate::structures::counts::{Counts, counts};
 use crate::structures::interrupts::{Interrupts, interrupts};
 use crate::structures::ipc::{Ipc, ipc};
 use crate::structures::mounts::{Mounts, mounts};
 use crate::structures::pressure::{Pressures, pressures};
 use crate::structures::rcu::{Rcu, rcu};
+use crate::structures::signals::{Signals, signals};
 use crate::structures::sockets::{Sockets, sockets};
 use crate::structures::swap::{Swap, swap};
 use crate::structures::timers::{Timers, timers};
@@ -25,6 +27,10 @@ pub enum Requested {
     Workqueues,
     /// RCU.
     Rcu,
+    /// Signals that wait.
+    Signals,
+    /// Counts of tasks.
+    Counts,
     /// Pressure (PSI).
     Pressure,
     /// Sockets.
@@ -39,11 +45,13 @@ pub enum Requested {
 
 impl Requested {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Timers,
         Self::Interrupts,
         Self::Workqueues,
         Self::Rcu,
+        Self::Signals,
+        Self::Counts,
         Self::Pressure,
         Self::Sockets,
         Self::Mounts,
@@ -67,6 +75,12 @@ pub struct OnRequest {
     /// RCU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rcu: Option<Rcu>,
+    /// Signals that wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signals: Option<Signals>,
+    /// Counts of tasks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counts: Option<Counts>,
     /// Pressure (PSI).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pressure: Option<Pressures>,
@@ -94,6 +108,8 @@ impl OnRequest {
                 Requested::Interrupts => found.interrupts = Some(interrupts(machine)),
                 Requested::Workqueues => found.workqueues = Some(workqueues(machine)),
                 Requested::Rcu => found.rcu = Some(rcu(machine, &report.tasks)),
+                Requested::Signals => found.signals = Some(signals(machine, &report.tasks)),
+                Requested::Counts => found.counts = Some(counts(&report.tasks)),
                 Requested::Pressure => found.pressure = Some(pressures(machine)),
                 Requested::Sockets => found.sockets = Some(sockets(machine, &report.tasks)),
                 Requested::Mounts => found.mounts = Some(mounts(machine, &report.tasks)),

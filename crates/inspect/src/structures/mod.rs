@@ -3,6 +3,7 @@
 pub(crate) mod announce;
 pub(crate) mod block;
 pub(crate) mod clock;
+pub(crate) mod counts;
 pub(crate) mod crash_notes;
 pub(crate) mod files;
 pub(crate) mod interrupts;
@@ -16,6 +17,7 @@ pub(crate) mod per_cpu_chunks;
 pub(crate) mod pressure;
 pub(crate) mod rcu;
 pub(crate) mod registers;
+pub(crate) mod signals;
 pub(crate) mod slab;
 pub(crate) mod sockets;
 pub(crate) mod stack;

@@ -9,6 +9,7 @@ macro_rules! put {
     }};
 }
 
+mod counts;
 mod cpus;
 mod diff;
 #[cfg(feature = "html")]
@@ -27,6 +28,7 @@ mod one_task;
 mod pressure;
 mod rcu;
 mod section;
+mod signals;
 mod sockets;
 mod stack;
 mod swap;

@@ -27,6 +27,10 @@ pub enum Section {
     Rcu,
     /// Timers.
     Timers,
+    /// Signals that wait.
+    Signals,
+    /// Counts of tasks.
+    Counts,
     /// Pressure.
     Pressure,
     /// Sockets.
@@ -45,7 +49,7 @@ pub enum Section {
 
 impl Section {
     /// All of them, in the order of the report.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::What,
         Self::Verdict,
         Self::Cpus,
@@ -58,6 +62,8 @@ impl Section {
         Self::Interrupts,
         Self::Rcu,
         Self::Timers,
+        Self::Signals,
+        Self::Counts,
         Self::Pressure,
         Self::Sockets,
         Self::Mounts,
@@ -82,6 +88,8 @@ impl Section {
             Self::Interrupts => "interrupts",
             Self::Rcu => "rcu",
             Self::Timers => "timers",
+            Self::Signals => "signals",
+            Self::Counts => "counts",
             Self::Pressure => "pressure",
             Self::Sockets => "sockets",
             Self::Mounts => "mounts",
@@ -107,6 +115,8 @@ impl Section {
             Self::Interrupts => "Interrupts and softirqs of each CPU",
             Self::Rcu => "The grace period of RCU, and which CPUs and tasks it waits for",
             Self::Timers => "Pending timers of each CPU",
+            Self::Signals => "Signals that wait to be delivered, and which of them are blocked",
+            Self::Counts => "Counts of tasks by name and by parent",
             Self::Pressure => "How long tasks waited for CPUs, memory and disks (PSI)",
             Self::Sockets => "Sockets of all processes, with what waits in their queues",
             Self::Mounts => "Mounted file systems of all mount namespaces",
@@ -124,6 +134,8 @@ impl Section {
             Self::Interrupts => Requested::Interrupts,
             Self::Rcu => Requested::Rcu,
             Self::Timers => Requested::Timers,
+            Self::Signals => Requested::Signals,
+            Self::Counts => Requested::Counts,
             Self::Pressure => Requested::Pressure,
             Self::Sockets => Requested::Sockets,
             Self::Mounts => Requested::Mounts,

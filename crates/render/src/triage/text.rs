@@ -4,8 +4,8 @@ use pagehaul_inspect::{OnRequest, TriageReport};
 
 use super::lines::{header, missing};
 use super::{
-    Section, cpus, interrupts, io, ipc, log, memory, modules, mounts, net, pressure, rcu, sockets, swap,
-    tasks, timers, verdict, waits, what, workqueues,
+    Section, counts, cpus, interrupts, io, ipc, log, memory, modules, mounts, net, pressure, rcu, signals,
+    sockets, swap, tasks, timers, verdict, waits, what, workqueues,
 };
 
 /// The one screen.
@@ -49,6 +49,8 @@ pub(super) fn sections_only(report: &TriageReport, on_request: &OnRequest, secti
             Section::Interrupts => put_one(&on_request.interrupts, interrupts::interrupts, &mut out),
             Section::Rcu => put_one(&on_request.rcu, rcu::rcu, &mut out),
             Section::Timers => put_one(&on_request.timers, timers::timers, &mut out),
+            Section::Signals => put_one(&on_request.signals, signals::signals, &mut out),
+            Section::Counts => put_one(&on_request.counts, counts::counts, &mut out),
             Section::Pressure => put_one(&on_request.pressure, pressure::pressure, &mut out),
             Section::Sockets => put_one(&on_request.sockets, sockets::sockets, &mut out),
             Section::Mounts => put_one(&on_request.mounts, mounts::mounts, &mut out),

@@ -54,10 +54,12 @@ const IO: (&str, &str) = ("io", "Block requests");
 const NET: (&str, &str) = ("net", "Network");
 const TIMERS: (&str, &str) = ("timers", "Timers");
 /// Sections that are text.
-const TEXTS: [(Section, &str); 8] = [
+const TEXTS: [(Section, &str); 10] = [
     (Section::Workqueues, "Workqueues"),
     (Section::Interrupts, "Interrupts"),
     (Section::Rcu, "RCU"),
+    (Section::Signals, "Signals"),
+    (Section::Counts, "Counts of tasks"),
     (Section::Pressure, "Pressure"),
     (Section::Sockets, "Sockets"),
     (Section::Mounts, "Mounts"),
