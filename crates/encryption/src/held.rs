@@ -24,31 +24,59 @@ struct Held {
     identities: Vec<Identity>,
 }
 
-/// Keeps what opens the encrypted ones of `files` until this process ends, by the identities in the file `identity`; without one, in
-/// the file that the environment variable `PAGEHAUL_IDENTITY` names, if it is set. A process that gives up its rights before it parses
-/// files calls this first: the identities themselves are kept only if a URL is among `files`.
+/// Secret keys, by which the keys of files are found. A file of them is read once: it may be a pipe.
+///
+/// A process that gives up its rights before it parses files has the keys of these [held](Self::hold) first.
+pub struct Unlocking {
+    /// A file of secret keys that is read if an encrypted file needs it.
+    unread: Option<PathBuf>,
+    identities: Vec<Identity>,
+    is_for_servers: bool,
+}
+
+impl Unlocking {
+    /// Reads the identities in the file `identity`; without one, the environment variable `PAGEHAUL_IDENTITY` names the file, if it is set.
+    pub fn new(identity: Option<&Path>) -> Result<Self, OpenError> {
+        let (mut unread, mut identities) = (None, Vec::new());
+        match identity {
+            Some(path) => identities = Identity::read(path)?,
+            // A variable that is left over must not fail what needs no key.
+            None => unread = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from),
+        }
+        Ok(Self { unread, identities, is_for_servers: false })
+    }
+
+    /// Keeps what opens a file until this process ends, if the file is encrypted and there are identities: its key, or, of a URL, the
+    /// identities themselves.
+    pub fn hold(&mut self, path: &Path) -> Result<(), OpenError> {
+        let is_url = is_url(path);
+        if !is_url && !is_encrypted(path) {
+            return Ok(());
+        }
+        if let Some(unread) = self.unread.take() {
+            self.identities = Identity::read(&unread)?;
+        }
+        if self.identities.is_empty() {
+            return Ok(());
+        }
+        if is_url {
+            if !std::mem::replace(&mut self.is_for_servers, true) {
+                held().identities.extend(self.identities.iter().cloned());
+            }
+            return Ok(());
+        }
+        let key = unlock_file(&PlainFile::open(path)?, &self.identities)?;
+        let mut held = held();
+        held.keys.retain(|(known, _)| known != path);
+        held.keys.push((path.to_owned(), key));
+        Ok(())
+    }
+}
+
+/// [Holds](Unlocking::hold) what opens the encrypted ones of `files`.
 pub fn hold(identity: Option<&Path>, files: &[PathBuf]) -> Result<(), OpenError> {
-    let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
-    let Some(identity) = identity.or_else(|| {
-        // A variable that is left over must not fail what needs no key.
-        let is_needed = files.iter().any(|path| is_url(path) || is_encrypted(path));
-        variable.as_deref().map(Path::new).filter(|_| is_needed)
-    }) else {
-        return Ok(());
-    };
-    let identities = Identity::read(identity)?;
-    let mut keys = Vec::new();
-    for path in files.iter().filter(|path| !is_url(path) && is_encrypted(path)) {
-        let file = PlainFile::open(path)?;
-        keys.push((path.clone(), unlock_file(&file, &identities)?));
-    }
-    let mut held = held();
-    held.keys.retain(|(known, _)| keys.iter().all(|(path, _)| path != known));
-    held.keys.extend(keys);
-    if files.iter().any(|path| is_url(path)) {
-        held.identities.extend(identities);
-    }
-    Ok(())
+    let mut unlocking = Unlocking::new(identity)?;
+    files.iter().try_for_each(|path| unlocking.hold(path))
 }
 
 /// Whether a path names an encrypted file that can be opened.

@@ -18,6 +18,7 @@ use crate::wrap::{SshTag, unwrap};
 const MOST: u64 = 1 << 20;
 
 /// A secret key, which opens the files that are encrypted to its public one.
+#[derive(Clone)]
 pub struct Identity {
     secret: Zeroizing<[u8; 32]>,
     point: [u8; 32],

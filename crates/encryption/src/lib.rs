@@ -20,8 +20,8 @@ mod writer;
 
 pub use authentic::Authentic;
 pub use error::{EncryptionError, RecipientError};
-pub use held::{MaybeEncrypted, decrypted, hold};
+pub use held::{MaybeEncrypted, Unlocking, decrypted, hold};
 pub use identity::Identity;
 pub use reader::{Decrypted, MAGIC};
 pub use recipient::{Recipient, Recipients};
-pub use writer::{Encrypting, encrypt};
+pub use writer::{Encrypting, EncryptingWriter, encrypt};

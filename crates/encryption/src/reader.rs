@@ -88,7 +88,9 @@ impl<F: ReadAt> Decrypted<F> {
             return Err(OpenError::Format {
                 path: opened.file.path().to_owned(),
                 offset: start,
-                what: "the encrypted file (age) ends before its first whole piece of 64 KiB: nothing in it can be read".into(),
+                what: "the encrypted file (age) ends before its first whole piece of 64 KiB, or that was changed: nothing in it can be \
+                       read"
+                    .into(),
             });
         }
         Ok(opened)

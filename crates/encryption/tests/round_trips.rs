@@ -1,8 +1,10 @@
 //! What is encrypted is read again at any offset; what was cut or changed is not.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 
-use pagehaul_encryption::{Decrypted, Encrypting, Identity, Recipient, Recipients, encrypt};
+use pagehaul_encryption::{
+    Decrypted, Encrypting, EncryptingWriter, Identity, Recipient, Recipients, encrypt,
+};
 use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use proptest::prelude::*;
@@ -143,6 +145,50 @@ fn a_stream_that_fails_never_gets_its_last_chunk() {
             assert!(!opened.is_complete(), "{size}");
         }
     }
+}
+
+#[test]
+fn what_is_written_in_pieces_is_one_file() {
+    let to = recipients(&[public(SECRET), SSH_PUBLIC]);
+    for size in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 40 * CHUNK, 40 * CHUNK + 7] {
+        let plain = contents(size);
+        for piece in [1000, CHUNK, 1 << 20] {
+            let mut writer = EncryptingWriter::new(Vec::new(), &to).unwrap();
+            plain.chunks(piece).for_each(|piece| writer.write_all(piece).unwrap());
+            let opened = open(writer.finish().unwrap(), SSH_SECRET).unwrap();
+            assert!(opened.is_complete() && all(&opened) == plain, "{size} in pieces of {piece}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finished_breaks_off_and_a_failed_write_cannot_be_finished() {
+    /// Takes so many bytes.
+    struct Disk<'a>(&'a mut Vec<u8>, usize);
+    impl Write for Disk<'_> {
+        fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+            let count = buf.len().min(self.1 - self.0.len());
+            self.0.extend(&buf[..count]);
+            if count == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(count) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let to = recipients(&[public(SECRET)]);
+    let plain = contents(40 * CHUNK);
+    let mut file = Vec::new();
+    let mut writer = EncryptingWriter::new(Disk(&mut file, usize::MAX), &to).unwrap();
+    writer.write_all(&plain).unwrap();
+    drop(writer);
+    let opened = open(file, SECRET).unwrap();
+    assert!(!opened.is_complete() && plain.starts_with(&all(&opened)));
+    let mut file = Vec::new();
+    let mut writer = EncryptingWriter::new(Disk(&mut file, 20 * CHUNK), &to).unwrap();
+    assert_eq!(writer.write_all(&plain).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert!(writer.write_all(&plain).is_err() && writer.finish().is_err());
+    assert!(!open(file, SECRET).unwrap().is_complete());
 }
 
 #[test]
