@@ -4,94 +4,21 @@
 
 mod common {
     pub mod criu;
+    pub mod generations;
     pub mod subject;
 }
 
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
-use common::criu::{can_track_writes, said, with_criu};
-use common::subject::{Subject, tool};
+use common::criu::{can_track_writes, said};
+use common::generations::Generations;
+use common::subject::tool;
 use serde_json::Value;
-use tempfile::{TempDir, tempdir};
-
-/// Checkpoints of one process, named by numbers, and its memory at each.
-struct Generations {
-    directory: TempDir,
-    subject: Option<Subject>,
-    tree: String,
-}
-
-impl Generations {
-    fn new(arguments: &[&str]) -> Self {
-        let subject = Subject::start(arguments);
-        Self { directory: tempdir().unwrap(), tree: subject.pid(), subject: Some(subject) }
-    }
-
-    fn path(&self, number: usize) -> PathBuf {
-        self.directory.path().join(format!("{number}.ckpt"))
-    }
-
-    fn memory(&self, number: usize) -> PathBuf {
-        self.directory.path().join(format!("{number}.memory"))
-    }
-
-    /// Takes the next one, based on another.
-    fn command(&self, number: usize, base: Option<&Path>, options: &[&str]) -> Command {
-        let mut command = with_criu("checkpoint");
-        command.args(["--leave-running", "--json", &self.tree]).arg(self.path(number)).args(options);
-        command.env("PAGES", "0");
-        command.env("TREE", &self.tree).env("MEMORY", self.memory(number));
-        if let Some(base) = base {
-            command.arg("--base").arg(base);
-        }
-        command
-    }
-
-    fn take(&self, number: usize, base: Option<&Path>, options: &[&str]) -> Value {
-        let output = self.command(number, base, options).output().unwrap();
-        assert!(output.status.success(), "{}", said(&output));
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-
-    /// As many as wanted, each based on the one before.
-    fn take_all(&self, count: usize, options: &[&str]) -> Vec<Value> {
-        (0..count)
-            .map(|number| {
-                let base = number.checked_sub(1).map(|number| self.path(number));
-                self.take(number, base.as_deref(), options)
-            })
-            .collect()
-    }
-
-    fn end(&mut self) {
-        self.subject = None;
-    }
-
-    fn restart(&self, number: usize) -> (Output, bool) {
-        let marker = self.directory.path().join("marker");
-        let _ = fs::remove_file(&marker);
-        let mut command = with_criu("restart");
-        command.arg(self.path(number)).env("TREE", &self.tree).env("RESTARTED", &marker).env("PAGES", "0");
-        let output = command.env("MEMORY", self.memory(number)).output().unwrap();
-        (output, marker.exists())
-    }
-
-    /// Restarts one and compares its memory with what the stand-in saw.
-    fn restarts_exactly(&self, number: usize) {
-        let (output, _) = self.restart(number);
-        assert!(output.status.success(), "{}", said(&output));
-        let differences = fs::read_to_string(self.memory(number).with_extension("differences")).unwrap();
-        assert_eq!(differences, "", "of generation {number}");
-    }
-
-    fn files(&self) -> usize {
-        fs::read_dir(self.directory.path()).unwrap().count()
-    }
-}
+use tempfile::tempdir;
 
 fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))

@@ -1,6 +1,6 @@
 //! Files read by offset: plain ones here, flattened ones in the crate that knows their format.
 
-use std::fs::{File, FileType, OpenOptions};
+use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -249,8 +249,19 @@ impl PlainFile {
             let what = format!("{}; name a vmcore or a dump", why_not(kind));
             return Err(OpenError::Unsupported { path: path.to_owned(), what });
         };
+        Ok(Self::of(file, path, size, &meta))
+    }
+
+    /// Opens a regular file for reading, as [`open_regular`] does.
+    pub fn open_regular(path: &Path) -> io::Result<Self> {
+        let file = open_regular(path)?;
+        let meta = file.metadata()?;
+        Ok(Self::of(file, path, meta.len(), &meta))
+    }
+
+    fn of(file: File, path: &Path, size: u64, meta: &Metadata) -> Self {
         let has_holes = rustix::fs::fstatfs(&file).is_ok_and(|system| !NO_HOLES.contains(&system.f_type));
-        Ok(Self { file, path: path.to_owned(), size, identity: (meta.dev(), meta.ino()), has_holes })
+        Self { file, path: path.to_owned(), size, identity: (meta.dev(), meta.ino()), has_holes }
     }
 
     /// Opens the same path again.

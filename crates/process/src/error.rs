@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 
 use pagehaul_codec::CodecError;
 use pagehaul_output::OutputError;
+use pagehaul_physmem::OpenError;
 
 use crate::units::Pid;
 
@@ -139,6 +140,13 @@ pub enum ProcessError {
         /// What is wrong, and where.
         what: String,
     },
+    /// A file to be read is encrypted, and what would open it is not at hand.
+    #[error("{path}: {what}", path = path.display())]
+    Locked {
+        path: PathBuf,
+        /// Why it cannot be opened, and what to do.
+        what: String,
+    },
     /// The request makes no sense or could do harm.
     #[error("{0}")]
     Refused(String),
@@ -155,6 +163,18 @@ impl From<OutputError> for ProcessError {
         match error {
             OutputError::Refused(why) => Self::Refused(why),
             OutputError::Io { path, action, source } => Self::Output { path, action, source },
+        }
+    }
+}
+
+impl From<OpenError> for ProcessError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Io { path, action, source } => Self::Output { path, action, source },
+            OpenError::Format { path, offset, what } => {
+                Self::Damaged { path, what: format!("byte {offset:#x}: {what}") }
+            }
+            OpenError::Unsupported { path, what } => Self::Locked { path, what },
         }
     }
 }

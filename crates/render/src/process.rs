@@ -89,8 +89,9 @@ pub fn core_info(info: &CoreInfo) -> String {
 
 /// Formats what saving a checkpoint did.
 pub fn checkpoint(report: &CheckpointReport) -> String {
+    let encrypted = if report.encrypted { ", encrypted" } else { "" };
     let mut out = format!(
-        "process {}: {} processes {}\n{}: {} for {} of images ({:.2} to 1)\n",
+        "process {}: {} processes {}\n{}: {}{encrypted} for {} of images ({:.2} to 1)\n",
         report.pid,
         count(report.processes as u64),
         if report.left_running { "saved, and running on" } else { "saved and ended" },
@@ -164,14 +165,20 @@ pub fn restart(report: &RestartReport) -> String {
 
 /// Formats what making a checkpoint whole did.
 pub fn whole_checkpoint(report: &WholeReport) -> String {
+    let encrypted = if report.encrypted { ", encrypted" } else { "" };
     format!(
-        "{}: {} for {} of images, from {} in {}\n",
+        "{}: {}{encrypted} for {} of images, from {} in {}\n",
         report.output,
         bytes(report.output_bytes),
         bytes(report.image_bytes),
         counted(report.checkpoints as u64, "checkpoint"),
         seconds(report.seconds),
     )
+}
+
+/// What a file has before its format or size if it is encrypted.
+fn age(is_encrypted: bool) -> &'static str {
+    if is_encrypted { "encrypted (age), " } else { "" }
 }
 
 /// Formats the description of a checkpoint.
@@ -182,7 +189,7 @@ pub fn checkpoint_info(info: &CheckpointInfo) -> String {
     };
     let complete = info.broken.as_ref().map_or("yes".into(), |why| format!("no: {why}"));
     let mut rows = vec![
-        ("format", "checkpoint of processes (CRIU images)".to_owned()),
+        ("format", format!("{}checkpoint of processes (CRIU images)", age(info.encrypted))),
         ("complete", complete),
         ("process", format!("{} ({})", text("pid"), text("name"))),
         ("processes", text("processes")),
@@ -193,8 +200,9 @@ pub fn checkpoint_info(info: &CheckpointInfo) -> String {
     ];
     let mut size = info.file_bytes;
     for base in info.chain.iter().skip(1) {
-        let Generation { path, time, file_bytes, .. } = base;
-        rows.push(("based on", format!("{} of {}, {}", path.display(), utc(*time), bytes(*file_bytes))));
+        let Generation { path, time, file_bytes, encrypted, .. } = base;
+        let age = age(*encrypted);
+        rows.push(("based on", format!("{} of {}, {age}{}", path.display(), utc(*time), bytes(*file_bytes))));
         size += file_bytes;
     }
     if info.chain.len() > 1 {

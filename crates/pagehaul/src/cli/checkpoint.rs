@@ -7,12 +7,14 @@ use anyhow::Context;
 use clap::Args;
 use pagehaul_codec::{Method, zstd_level};
 use pagehaul_process::{
-    CheckpointOptions, Pid, ProcessError, RestartOptions, WholeOptions, checkpoint, restart,
+    CheckpointOptions, Pid, ProcessError, RestartOptions, WholeOptions, bases_of, checkpoint,
+    checkpoint_path, restart,
 };
 use pagehaul_render::process as draw;
 
 use crate::cli::dump_output::CheckpointOutput;
-use crate::cli::options::{MaxMemory, Overwrite, Reporting, Threads, pid};
+use crate::cli::encrypt_to;
+use crate::cli::options::{Identity, MaxMemory, Overwrite, Reporting, Threads, pid};
 use crate::printed::print;
 use crate::{run, usage};
 
@@ -30,12 +32,16 @@ use crate::{run, usage};
 /// With --keep-marks, the next checkpoint finds what was written to by marks (Linux 6.7 and newer). Otherwise, or if the marks are
 /// lost, it reads and compares all memory. Both write the same pages.
 ///
+/// With --encrypt-to, nothing of it is written in the clear. `restart`, `info`, `verify`, `convert` and --base take --identity; a chain may
+/// have both encrypted files and others.
+///
 /// Exit status: 0, the checkpoint is complete; 1, there is none, and the processes continue; 2, the command line is wrong.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul checkpoint 1234 service.ckpt
   pagehaul checkpoint --leave-running 1234 /var/checkpoints
   pagehaul checkpoint --leave-running --base 1.ckpt 1234 2.ckpt     what has changed since 1.ckpt
+  pagehaul checkpoint --encrypt-to recipients 1234 service.ckpt.age
   pagehaul checkpoint 1234 service.ckpt -- --tcp-established --shell-job")]
 pub(crate) struct CheckpointArguments {
     /// Root of the process tree
@@ -58,6 +64,13 @@ pub(crate) struct CheckpointArguments {
     // processes wait for it.
     #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value = "zstd:-1")]
     pub(crate) compress: Method,
+    /// Encrypt the checkpoint (age) so that only the holder of the secret key restarts or reads it: a recipient (age1…), a public
+    /// ed25519 key of SSH, or a file with one a line; may be repeated
+    #[arg(long, value_name = "RECIPIENT")]
+    encrypt_to: Vec<String>,
+    // Of --base, and what that is based on.
+    #[command(flatten)]
+    identity: Identity,
     #[command(flatten)]
     max_memory: MaxMemory,
     #[command(flatten)]
@@ -83,6 +96,8 @@ pub(crate) struct RestartArguments {
     /// Checkpoint, or the directory it is in
     pub(crate) checkpoint: PathBuf,
     #[command(flatten)]
+    identity: Identity,
+    #[command(flatten)]
     threads: Threads,
     /// CRIU executable [default: criu on PATH]
     #[arg(long, value_name = "PROGRAM")]
@@ -107,6 +122,12 @@ pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> 
     if arguments.base.as_deref() == Some(Path::new("-")) {
         return Err(usage::wrong("--base cannot be a stream; name the file of a checkpoint"));
     }
+    let (keys, identity) = (&arguments.encrypt_to, arguments.identity.file());
+    encrypt_to::spare_keys(keys, identity, &checkpoint_path(&arguments.output))?;
+    let recipients = encrypt_to::recipients(keys)?;
+    if let Some(base) = &arguments.base {
+        hold(base, &arguments.identity)?;
+    }
     let options = CheckpointOptions {
         leave_running: arguments.leave_running,
         level,
@@ -114,6 +135,7 @@ pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> 
         max_memory: arguments.max_memory.max_memory,
         base: arguments.base.clone(),
         keep_marks: arguments.keep_marks,
+        recipients,
         overwrite: arguments.overwrite.force,
         criu: arguments.criu.clone(),
         arguments: arguments.arguments.clone(),
@@ -127,6 +149,7 @@ pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> 
 }
 
 pub(crate) fn restore(arguments: &RestartArguments) -> anyhow::Result<ExitCode> {
+    hold(&arguments.checkpoint, &arguments.identity)?;
     let options = RestartOptions {
         threads: arguments.threads.count(),
         criu: arguments.criu.clone(),
@@ -142,13 +165,25 @@ pub(crate) fn restore(arguments: &RestartArguments) -> anyhow::Result<ExitCode> 
 
 /// Makes one file of a checkpoint and those that it is based on.
 pub(crate) fn make_whole(source: &Path, output: &Path, how: &CheckpointOutput) -> anyhow::Result<ExitCode> {
-    let options = WholeOptions { level: how.level, threads: how.threads, overwrite: how.overwrite };
+    let options = WholeOptions {
+        level: how.level,
+        threads: how.threads,
+        recipients: how.recipients.clone(),
+        overwrite: how.overwrite,
+    };
     let (result, _) = run::cancellable(how.reporting.is_quiet(), |progress| {
         pagehaul_process::make_whole(source, output, &options, progress)
     })?;
     let report = result.map_err(failure)?;
     print(&report, None, how.reporting.manner(false), || draw::whole_checkpoint(&report));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Keeps what opens the encrypted ones of a checkpoint and the files that it is based on.
+fn hold(checkpoint: &Path, identity: &Identity) -> anyhow::Result<()> {
+    let mut unlocking = identity.unlocking()?;
+    bases_of(checkpoint, |file| unlocking.hold(file))?;
+    Ok(())
 }
 
 /// Distinguishes a wrong command line from other errors.

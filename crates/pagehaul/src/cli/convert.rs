@@ -40,6 +40,7 @@ use crate::usage;
   pagehaul convert --keep-pid 4711 dump shared     the kernel's memory and that of one process
   pagehaul convert --layout flat memory dump      of what QEMU's pmemsave wrote
   pagehaul convert 12.ckpt whole.ckpt             a checkpoint with those that it is based on
+  pagehaul convert --encrypt-to age1… 12.ckpt whole.ckpt.age
   pagehaul convert damaged salvaged               keep what is readable of a damaged or truncated file")]
 pub(crate) struct ConvertArguments {
     /// The dump, or the parts of a split set in any order, files or URLs; last, the file to write (`-`: a flattened stream)
@@ -84,13 +85,13 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
     if is_remote(output) {
         return Err(usage::wrong("convert writes files; copy the result to the server"));
     }
-    arguments.identity.hold(sources)?;
+    let bases = super::hold(sources, &arguments.identity)?;
     arguments.dump.recipients()?;
     arguments.dump.spare_keys(std::slice::from_ref(output), arguments.identity.file())?;
     // Before the sandbox, which allows the files alone.
     #[cfg(feature = "process")]
     let output = &file_of(output, sources)?;
-    let bases = super::bases(sources);
+    arguments.dump.spare_keys(std::slice::from_ref(output), arguments.identity.file())?;
     sandbox::enter(Sandbox::reading(sources.iter().chain(&bases)).writing([output]))?;
     #[cfg(feature = "process")]
     if let [source] = sources

@@ -6,12 +6,11 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use pagehaul_codec::{Codec, Method, zstd_level};
-use pagehaul_encryption::Recipients;
 use pagehaul_process::{CoreReport, Kinds, Mode, Options, Pid, Target, core};
 use pagehaul_render::process as draw;
 
 use crate::cli::core_encrypted;
-use crate::cli::dump_output::is_same_file;
+use crate::cli::encrypt_to;
 use crate::cli::options::{MaxMemory, Overwrite, Reporting, Threads, pid};
 use crate::printed::print;
 use crate::{exit, run, standard_output, usage};
@@ -85,7 +84,8 @@ pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
     if let Some(refusal) = standard_output::refusal().filter(|_| to_stdout) {
         return Err(usage::wrong(refusal));
     }
-    let recipients = recipients(arguments)?;
+    encrypt_to::spare_keys(&arguments.encrypt_to, None, &arguments.output)?;
+    let recipients = encrypt_to::recipients(&arguments.encrypt_to)?;
     let target = if to_stdout {
         Target::Stdout
     } else {
@@ -128,18 +128,6 @@ pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
 pub(crate) fn hold_snapshot(pid: Pid, state: u8) -> anyhow::Result<ExitCode> {
     pagehaul_process::hold_snapshot(pid, state).context("the helper that holds the process failed")?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Who can read the core; none are named if it is not encrypted.
-fn recipients(arguments: &CoreArguments) -> anyhow::Result<Option<Recipients>> {
-    let keys = &arguments.encrypt_to;
-    if keys.iter().any(|key| is_same_file(Path::new(key), &arguments.output)) {
-        return Err(usage::wrong(format!(
-            "{} has the keys; name another output",
-            arguments.output.display()
-        )));
-    }
-    Recipients::parse(keys).map_err(|error| usage::wrong(format!("--encrypt-to: {error}")))
 }
 
 /// zstd's level, or none for plain ELF. A stream has no holes, and an encrypted one does not compress any more.

@@ -21,6 +21,7 @@ use pagehaul_upload::encrypted::{self, Written};
 use pagehaul_upload::{Means, UploadError, Uploading, is_remote};
 use pagehaul_vmcore::Source;
 
+use crate::cli::encrypt_to;
 use crate::cli::options::{Overwrite, Reporting, Threads};
 use crate::printed::print;
 use crate::{exit, run, signals, standard_output, usage};
@@ -41,8 +42,8 @@ pub(crate) struct DumpOutput {
     /// Format of the dump [default: kdump, flattened for `-`]
     #[arg(short, long, value_enum)]
     format: Option<FormatArgument>,
-    /// Encrypt the dump (age) so that only the holder of the secret key reads it: a recipient (age1…), a public ed25519 key of
-    /// SSH, or a file with one a line; may be repeated. It is written as a flattened stream, in order of PFN. What --triage and
+    /// Encrypt the output (age) so that only the holder of the secret key reads it: a recipient (age1…), a public ed25519 key of
+    /// SSH, or a file with one a line; may be repeated. A dump is written as a flattened stream, in order of PFN. What --triage and
     /// --facts write is encrypted, too, and its name ends in .age
     #[arg(long, value_name = "RECIPIENT")]
     encrypt_to: Vec<String>,
@@ -101,6 +102,7 @@ pub(crate) struct PageSelection {
 pub(crate) struct CheckpointOutput {
     pub(crate) level: i32,
     pub(crate) threads: usize,
+    pub(crate) recipients: Option<Recipients>,
     pub(crate) overwrite: bool,
     pub(crate) reporting: Reporting,
 }
@@ -111,7 +113,6 @@ impl DumpOutput {
     pub(crate) fn of_checkpoint(&self) -> anyhow::Result<CheckpointOutput> {
         let for_dumps = [
             (self.format.is_some(), "--format"),
-            (!self.encrypt_to.is_empty(), "--encrypt-to"),
             (self.checksums, "--checksums"),
             (self.codecs.is_some(), "--codecs"),
         ];
@@ -128,7 +129,8 @@ impl DumpOutput {
             return Err(usage::wrong("checkpoints are compressed with zstd; use --compress zstd:LEVEL"));
         };
         let (threads, overwrite) = (self.threads.count(), self.overwrite.force);
-        Ok(CheckpointOutput { level, threads, overwrite, reporting: self.reporting })
+        let recipients = self.recipients()?;
+        Ok(CheckpointOutput { level, threads, recipients, overwrite, reporting: self.reporting })
     }
 
     /// Writes a dump of `source` to `outputs`, or estimates its size where there are none; prints the report.
@@ -155,21 +157,13 @@ impl DumpOutput {
         if let Some(recipients) = self.recipients.get() {
             return Ok(recipients.clone());
         }
-        let recipients = Recipients::parse(&self.encrypt_to)
-            .map_err(|error| usage::wrong(format!("--encrypt-to: {error}")))?;
+        let recipients = encrypt_to::recipients(&self.encrypt_to)?;
         Ok(self.recipients.get_or_init(|| recipients).clone())
     }
 
     /// Refuses an output that is one of the files of keys.
     pub(crate) fn spare_keys(&self, outputs: &[PathBuf], identity: Option<&Path>) -> anyhow::Result<()> {
-        let keys = || self.encrypt_to.iter().map(Path::new).chain(identity);
-        let is_key = |output: &&PathBuf| keys().any(|key| is_same_file(output, key));
-        match outputs.iter().find(is_key) {
-            None => Ok(()),
-            Some(output) => {
-                Err(usage::wrong(format!("{} has the keys; name another output", output.display())))
-            }
-        }
+        outputs.iter().try_for_each(|output| encrypt_to::spare_keys(&self.encrypt_to, identity, output))
     }
 
     /// Writes an encrypted dump of `source` to a file or to standard output.

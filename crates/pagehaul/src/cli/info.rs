@@ -43,8 +43,8 @@ pub(crate) struct InfoArguments {
 
 pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
     let dumps = &arguments.dumps.dumps;
-    arguments.dumps.identity.hold(dumps)?;
-    sandbox::enter(Sandbox::reading(dumps.iter().chain(&super::bases(dumps))))?;
+    let bases = super::hold(dumps, &arguments.dumps.identity)?;
+    sandbox::enter(Sandbox::reading(dumps.iter().chain(&bases)))?;
     #[cfg(feature = "process")]
     if let [core] = dumps.as_slice()
         && let Some(code) = crate::cli::core_info::run(core, arguments.json)?

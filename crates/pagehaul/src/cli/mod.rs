@@ -16,6 +16,7 @@ pub(crate) mod core_handler;
 pub(crate) mod core_info;
 pub(crate) mod dmesg;
 mod dump_output;
+mod encrypt_to;
 mod erase;
 pub(crate) mod facts;
 pub(crate) mod generate;
@@ -51,6 +52,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::cli::options::Identity;
+
 /// Capture crash dumps of Linux machines, read them, and explain where memory and time went
 #[derive(Debug, Parser)]
 #[command(
@@ -64,13 +67,16 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// The files that a checkpoint is based on: besides the file that is named, they have to be within reach.
-fn bases(files: &[PathBuf]) -> Vec<PathBuf> {
-    match files {
+/// Keeps what opens the encrypted ones of `files`. Returns those that a checkpoint is based on: besides the file that is named, they have
+/// to be within reach. Has to precede the sandbox.
+fn hold(files: &[PathBuf], identity: &Identity) -> anyhow::Result<Vec<PathBuf>> {
+    let mut unlocking = identity.unlocking()?;
+    files.iter().try_for_each(|file| unlocking.hold(file))?;
+    Ok(match files {
         #[cfg(feature = "process")]
-        [file] => pagehaul_process::bases_of(file),
+        [file] => pagehaul_process::bases_of(file, |file| unlocking.hold(file))?,
         _ => Vec::new(),
-    }
+    })
 }
 
 impl Command {

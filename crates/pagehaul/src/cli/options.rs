@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use pagehaul_encryption::Unlocking;
 use pagehaul_physmem::MapPolicy;
 use pagehaul_physmem::file::open_regular;
 #[cfg(any(feature = "stalls", feature = "process"))]
@@ -100,7 +101,7 @@ impl ImageLayout {
 /// `--identity`.
 #[derive(Debug, Args)]
 pub(crate) struct Identity {
-    /// Secret key of an encrypted dump: a file of `age-keygen`, or a private ed25519 key of SSH without a passphrase [default: the file
+    /// Secret key of an encrypted file: a file of `age-keygen`, or a private ed25519 key of SSH without a passphrase [default: the file
     /// that the environment variable PAGEHAUL_IDENTITY names]
     #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
@@ -110,6 +111,11 @@ impl Identity {
     /// The file, if it is named.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.identity.as_deref()
+    }
+
+    /// What opens encrypted files.
+    pub(crate) fn unlocking(&self) -> anyhow::Result<Unlocking> {
+        Ok(Unlocking::new(self.identity.as_deref())?)
     }
 
     /// Keeps what opens the encrypted ones of `files`. Has to precede the sandbox.

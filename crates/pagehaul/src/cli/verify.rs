@@ -53,8 +53,7 @@ pub(crate) struct VerifyArguments {
 pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
     let dumps = &arguments.dumps.dumps;
     let sums: Vec<PathBuf> = dumps.iter().map(|dump| Checksums::path_of(dump)).collect();
-    arguments.dumps.identity.hold(dumps)?;
-    let bases = super::bases(dumps);
+    let bases = super::hold(dumps, &arguments.dumps.identity)?;
     sandbox::enter(Sandbox::reading(dumps.iter().chain(&sums).chain(&bases)))?;
     let threads = arguments.threads.count();
     #[cfg(feature = "process")]

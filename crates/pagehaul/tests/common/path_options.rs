@@ -33,6 +33,8 @@ pub const OTHERS: &[(&str, &str)] = &[
     ("facts", "identity"),
     ("dmesg", "identity"),
     ("convert", "identity"),
+    ("checkpoint", "identity"),
+    ("restart", "identity"),
     ("bench capture", "scratch"),
     ("bench capture", "source"),
     ("bench codec", "sample"),

@@ -11,7 +11,7 @@ use std::path::{Path, absolute};
 use pagehaul_run::{Phase, Progress};
 
 use super::chain::{Chain, LONGEST, Reader};
-use super::container::{self, Run, container_path};
+use super::container::{self, Container, Run, container_path};
 use super::info::check_blocks;
 use super::page_list::{self, Entry, PageList};
 use crate::error::ProcessError;
@@ -101,8 +101,12 @@ impl Base {
 
     /// Device and inode of the files that it is in.
     pub(crate) fn files(&self) -> Vec<(u64, u64)> {
-        let files = self.chain.files().filter_map(|file| file.file.metadata().ok());
-        files.map(|found| (found.dev(), found.ino())).collect()
+        self.chain.files().map(Container::identity).collect()
+    }
+
+    /// Whether any of these files is encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.chain.files().any(Container::is_encrypted)
     }
 
     /// How a checkpoint at a path names it: by its path relative to that one, if they are in the same directory.

@@ -73,6 +73,10 @@ impl Chain {
                 ProcessError::Output { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                     damaged(format!("its base {} is missing", needed.display()))
                 }
+                error @ ProcessError::Locked { .. } => ProcessError::Locked {
+                    path: newer.path.clone(),
+                    what: format!("its base cannot be read: {error}"),
+                },
                 error => damaged(format!("its base cannot be read: {error}")),
             })?;
             let id = older.id();

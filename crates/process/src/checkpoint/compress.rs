@@ -1,8 +1,6 @@
 //! Compressing images, and writing them to the container.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crossbeam_channel::Receiver;
@@ -12,8 +10,9 @@ use pagehaul_run::{Phase, Progress};
 
 use super::base::{self, Base, Part, compare};
 use super::chain::Reader;
-use super::container::{self, Block, HEADER, Run};
+use super::container::{self, Block, Run};
 use super::images::Piece;
+use super::writer::Writer;
 use crate::arena::Arena;
 use crate::error::ProcessError;
 
@@ -125,32 +124,31 @@ impl Drop for Closing<'_> {
 }
 
 impl Compressing<'_> {
-    /// Writes the compressed pieces. Returns what became of them, and where the blocks end.
+    /// Writes the compressed pieces. Returns what became of them.
     pub(crate) fn write(
         &self,
         mut lane: Lane<Self>,
-        file: &File,
+        writer: &mut Writer,
         failed: impl FnOnce(std::io::Error) -> ProcessError,
-    ) -> Result<(Packed, u64), ProcessError> {
+    ) -> Result<Packed, ProcessError> {
         let _closing = Closing(self.arena);
         let mut packed = Packed::new();
-        let mut offset = HEADER;
         while let Some(compressed) = lane.recv() {
             let Compressed { place, bytes, runs, frame, .. } = compressed?;
             let runs = std::mem::take(runs);
             let content = runs.iter().map(|run| run.bytes).sum();
             let mut block = None;
             if *bytes > 0 {
-                if let Err(error) = file.write_all_at(frame, offset) {
-                    return Err(failed(error));
-                }
+                let offset = match writer.append(frame) {
+                    Ok(offset) => offset,
+                    Err(error) => return Err(failed(error)),
+                };
                 let (stored, checksum) = (frame.len() as u32, container::checksum(frame));
                 block = Some(Block { offset, stored, bytes: *bytes as u32, checksum });
-                offset += u64::from(stored);
             }
             packed.insert(*place, PackedPiece { block, runs });
             self.progress.advance(Phase::Pack, content);
         }
-        Ok((packed, offset))
+        Ok(packed)
     }
 }

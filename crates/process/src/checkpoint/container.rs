@@ -14,13 +14,15 @@
 //!
 //! All numbers are little-endian. Every byte is covered: blocks and index by checksums, header and footer by what they
 //! have to say.
+//!
+//! An encrypted container is all of this in age format. It is written from its first byte to its last, so its header is never marked as
+//! incomplete: one that its writer did not finish lacks the last chunk.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use pagehaul_physmem::file::open_regular;
+use pagehaul_encryption::{MaybeEncrypted, decrypted};
+use pagehaul_physmem::file::{PlainFile, ReadAt};
 use twox_hash::XxHash3_64;
 
 use crate::error::ProcessError;
@@ -151,29 +153,24 @@ pub(crate) fn tail(index: &Index, offset: u64) -> Vec<u8> {
     out
 }
 
-/// Writes index and footer behind the blocks, which end at `offset`, and clears the mark in the header once all is on the disk. Returns
-/// the container's size.
-pub(crate) fn finish(file: &File, index: &Index, offset: u64) -> io::Result<u64> {
-    let tail = tail(index, offset);
-    file.write_all_at(&tail, offset)?;
-    file.sync_data()?;
-    file.write_all_at(&header(false), 0)?;
-    file.sync_data()?;
-    Ok(offset + tail.len() as u64)
-}
-
 fn text(out: &mut Vec<u8>, text: &str) {
     out.extend((text.len() as u32).to_le_bytes());
     out.extend(text.as_bytes());
 }
 
 /// An open container.
-#[derive(Debug)]
 pub(crate) struct Container {
-    pub(crate) file: File,
+    file: Box<dyn ReadAt>,
     pub(crate) path: PathBuf,
-    pub(crate) size: u64,
+    /// Bytes of the file, which are more than those of the container if it is encrypted.
+    pub(crate) file_bytes: u64,
     pub(crate) index: Index,
+}
+
+impl fmt::Debug for Container {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Container").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 /// The container's name in a directory.
@@ -184,13 +181,31 @@ pub(crate) fn container_path(path: &Path) -> PathBuf {
     if path.is_dir() { path.join(IN_DIRECTORY) } else { path.to_owned() }
 }
 
-/// Returns whether a file starts, or at least ends, as a container does.
+/// Returns whether a file starts, or at least ends, as a container does; of an encrypted file, if it can be opened.
 pub(crate) fn is_container(path: &Path) -> bool {
-    let Ok(file) = open_regular(path) else { return false };
-    let size = file.metadata().map_or(0, |meta| meta.len());
-    [Some(0), size.checked_sub(MAGIC.len() as u64)].into_iter().flatten().any(|at| {
+    let Ok(Opened { file, .. }) = open(path) else { return false };
+    [Some(0), file.size().checked_sub(MAGIC.len() as u64)].into_iter().flatten().any(|at| {
         let mut bytes = [0; 16];
-        file.read_exact_at(&mut bytes, at).is_ok() && bytes == *MAGIC
+        file.read_exact_at(at, &mut bytes).is_ok() && bytes == *MAGIC
+    })
+}
+
+/// A file, decrypted where it is encrypted.
+struct Opened {
+    file: Box<dyn ReadAt>,
+    file_bytes: u64,
+    /// Whether it lacks its last chunk.
+    is_cut: bool,
+}
+
+fn open(path: &Path) -> Result<Opened, ProcessError> {
+    let plain = PlainFile::open_regular(path).map_err(failed(path, "open"))?;
+    let file_bytes = plain.size();
+    Ok(match decrypted(plain)? {
+        MaybeEncrypted::Plain(file) => Opened { file: Box::new(file), file_bytes, is_cut: false },
+        MaybeEncrypted::Encrypted(file) => {
+            Opened { is_cut: !file.is_complete(), file: Box::new(file), file_bytes }
+        }
     })
 }
 
@@ -198,13 +213,21 @@ impl Container {
     /// Opens a container and reads its index. Fails if it is damaged or incomplete.
     pub(crate) fn open(path: &Path) -> Result<Self, ProcessError> {
         let damaged = |what: String| ProcessError::Damaged { path: path.to_owned(), what };
-        let file = open_regular(path).map_err(failed(path, "open"))?;
-        let size = file.metadata().map_err(failed(path, "examine"))?.len();
+        let Opened { file, file_bytes, is_cut } = open(path)?;
+        let size = file.size();
         let mut start = [0; HEADER as usize];
-        if size < HEADER + FOOTER || file.read_exact_at(&mut start, 0).is_err() || start[..16] != *MAGIC {
+        if size >= HEADER {
+            file.read_exact_at(0, &mut start).map_err(|why| damaged(format!("byte 0x0: {why}")))?;
+        }
+        if size < HEADER + FOOTER && !is_cut || start[..16] != *MAGIC {
             return Err(damaged(
                 "it is not a checkpoint written by pagehaul, or damaged: bytes 0x0 to 0x10 are not its magic"
                     .into(),
+            ));
+        }
+        if is_cut {
+            return Err(damaged(
+                "it is incomplete: the encrypted file (age) lacks its last piece, or that was changed".into(),
             ));
         }
         match start[16..] {
@@ -215,7 +238,7 @@ impl Container {
             _ => return Err(damaged("byte 0x10: its header is damaged".into())),
         }
         let mut footer = [0; FOOTER as usize];
-        file.read_exact_at(&mut footer, size - FOOTER).map_err(failed(path, "read"))?;
+        file.read_exact_at(size - FOOTER, &mut footer).map_err(failed(path, "read"))?;
         let (words, _) = footer.as_chunks::<8>();
         let [offset, length, sum] = [0, 1, 2].map(|word| u64::from_le_bytes(words[word]));
         let fits =
@@ -225,28 +248,36 @@ impl Container {
             return Err(damaged(format!("byte {at:#x}: it is truncated, or its footer is damaged")));
         }
         let mut bytes = vec![0; length as usize];
-        file.read_exact_at(&mut bytes, offset).map_err(failed(path, "read"))?;
+        file.read_exact_at(offset, &mut bytes)
+            .map_err(|why| damaged(format!("bytes {offset:#x} to {:#x}: its index: {why}", size - FOOTER)))?;
         if checksum(&bytes) != sum {
             return Err(damaged(format!("bytes {offset:#x} to {:#x}: its index is damaged", size - FOOTER)));
         }
         let index = parse(&bytes, offset).ok_or_else(|| damaged("its index is invalid".into()))?;
-        Ok(Self { file, path: path.to_owned(), size, index })
+        Ok(Self { file, path: path.to_owned(), file_bytes, index })
     }
 
     /// Reads a compressed block, and verifies its checksum.
     pub(crate) fn block(&self, image: &Image, block: &Block) -> Result<Vec<u8>, ProcessError> {
         let mut bytes = vec![0; block.stored as usize];
         let end = block.offset + u64::from(block.stored);
-        let fine =
-            self.file.read_exact_at(&mut bytes, block.offset).is_ok() && checksum(&bytes) == block.checksum;
-        if !fine {
-            let what = format!(
-                "bytes {:#x} to {end:#x} (of {}) are damaged: their checksum differs",
-                block.offset, image.name
-            );
-            return Err(ProcessError::Damaged { path: self.path.clone(), what });
-        }
-        Ok(bytes)
+        let why = match self.file.read_exact_at(block.offset, &mut bytes) {
+            Ok(()) if checksum(&bytes) == block.checksum => return Ok(bytes),
+            Ok(()) => "their checksum differs".to_owned(),
+            Err(why) => why.to_string(),
+        };
+        let what = format!("bytes {:#x} to {end:#x} (of {}) are damaged: {why}", block.offset, image.name);
+        Err(ProcessError::Damaged { path: self.path.clone(), what })
+    }
+
+    /// Whether it is encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.file.is_encrypted()
+    }
+
+    /// Device and inode of the file.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        self.file.identity()
     }
 }
 

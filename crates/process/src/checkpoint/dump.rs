@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -19,7 +18,7 @@ use rustix::io::Errno;
 
 use super::base::{self, Base};
 use super::compress::{Compressed, Compressing, Packed};
-use super::container::{self, BLOCK, Image, Index, Run as ImageRun, container_path};
+use super::container::{BLOCK, Image, Index, Run as ImageRun, container_path};
 use super::criu::{self, Criu};
 use super::ending;
 use super::hold::{Hold, Script};
@@ -33,6 +32,7 @@ use super::precopy::{Incremental, PreCopy, Watch, seccomp};
 use super::requirements::{self, Provided};
 use super::tree::{self, Process};
 use super::work_directory::{WorkDirectory, accept_criu};
+use super::writer::Writer;
 use crate::arena::Arena;
 use crate::error::ProcessError;
 use crate::error::no_thread;
@@ -69,9 +69,9 @@ pub fn checkpoint(
         sources: &base.as_ref().map_or_else(Vec::new, Base::files),
     };
     let mut output = NewFile::create(&path, create)?;
-    let file = Arc::clone(output.file());
-    let run = Run { pid, options, progress, criu, path: &path, file: &file, base: base.as_ref(), id: id()? };
-    run.take(&mut output, begun)
+    let mut writer = Writer::new(output.file(), &path, options.recipients.as_ref())?;
+    let run = Run { pid, options, progress, criu, path: &path, base: base.as_ref(), id: id()? };
+    run.take(&mut output, &mut writer, begun)
 }
 
 struct Run<'a> {
@@ -80,23 +80,32 @@ struct Run<'a> {
     progress: &'a Progress,
     criu: Criu,
     path: &'a Path,
-    file: &'a File,
     base: Option<&'a Base>,
     /// The checkpoint's ID.
     id: String,
 }
 
+/// What CRIU connects to, and the directory that has this.
+struct Sockets<'a> {
+    listener: UnixListener,
+    script: Script,
+    work: &'a Path,
+}
+
 /// All images of a dump.
 struct Images {
     images: Vec<Image>,
-    /// Where their blocks end.
-    end: u64,
     /// Seconds until the last one had come.
     seconds: f64,
 }
 
 impl Run<'_> {
-    fn take(&self, output: &mut NewFile, begun: Instant) -> Result<CheckpointReport, ProcessError> {
+    fn take(
+        &self,
+        output: &mut NewFile,
+        writer: &mut Writer,
+        begun: Instant,
+    ) -> Result<CheckpointReport, ProcessError> {
         let before = tree::list(self.pid)?;
         let Provided { arguments: provided, notes } =
             requirements::check(&before, &self.criu, &self.options.arguments, self.progress)?;
@@ -133,7 +142,6 @@ impl Run<'_> {
         arena.populate(capacity as usize, self.options.threads);
         let work = WorkDirectory::new()?;
         let listener = work.listen("streamer-capture.sock")?;
-        self.file.write_all_at(&container::header(true), 0).map_err(|source| self.output_error(source))?;
         let script = Script::new(&work)?;
         let mut arguments = vec!["-t".to_owned(), self.pid.to_string()];
         arguments.extend(provided);
@@ -157,8 +165,9 @@ impl Run<'_> {
             let notifications = watching.notifications().map_err(refused)?;
             Watch::start(copy, notifications).map_err(refused)
         });
-        let streamed = self.stream(&mut guard, listener, script, &arena, work.path(), watch.as_ref().ok());
-        let Images { images, end, seconds: criu_seconds } = match streamed {
+        let sockets = Sockets { listener, script, work: work.path() };
+        let streamed = self.stream(&mut guard, sockets, &arena, watch.as_ref().ok(), writer);
+        let Images { images, seconds: criu_seconds } = match streamed {
             Ok(images) => images,
             Err(error) => {
                 guard.release();
@@ -174,7 +183,8 @@ impl Run<'_> {
         let processes = frozen.len();
         let is_marked = watch.as_ref().is_ok_and(|watch| watch.copy().is_marked());
         let pre_copy = watch.as_ref().ok().map(|watch| watch.copy().report());
-        let output_bytes = self.finish(images, end, processes).map_err(|source| self.output_error(source))?;
+        let output_bytes =
+            self.finish(writer, images, processes).map_err(|source| self.output_error(source))?;
         output.commit()?;
         if let Some(hold) = guard.hold.take() {
             // While CRIU traces them: they never get to run again, whatever becomes of this program.
@@ -192,6 +202,8 @@ impl Run<'_> {
         });
         let no_marks = marks_kept.clone().and_then(Result::err);
         let no_marks = no_marks.map(|why| format!("writes are not marked until the next checkpoint: {why}"));
+        let in_the_clear = (self.options.recipients.is_none() && self.base.is_some_and(Base::is_encrypted))
+            .then(|| "the base is encrypted, and this checkpoint is not (--encrypt-to)".to_owned());
         Ok(CheckpointReport {
             pid: self.pid,
             processes,
@@ -213,7 +225,8 @@ impl Run<'_> {
             seconds: begun.elapsed().as_secs_f64(),
             buffer_was_short: arena.was_starved(),
             left_running: self.options.leave_running,
-            notes: notes.into_iter().chain(guard.hung.clone()).chain(no_marks).collect(),
+            encrypted: self.options.recipients.is_some(),
+            notes: notes.into_iter().chain(guard.hung.clone()).chain(no_marks).chain(in_the_clear).collect(),
         })
     }
 
@@ -221,11 +234,10 @@ impl Run<'_> {
     fn stream(
         &self,
         guard: &mut Guard,
-        listener: UnixListener,
-        script: Script,
+        Sockets { listener, script, work }: Sockets<'_>,
         arena: &Arc<Arena>,
-        work: &Path,
         watch: Option<&Watch>,
+        container: &mut Writer,
     ) -> Result<Images, ProcessError> {
         let (began, is_to_hold) = (Instant::now(), !self.options.leave_running);
         let failed = |guard: &mut Guard| {
@@ -255,7 +267,7 @@ impl Run<'_> {
         let mut received = Ok(None);
         let (packed, criu_ok, seconds) = thread::scope(|scope| {
             // Without these CRIU's socket is closed, and it gives up.
-            let write = || compressing.write(lane, self.file, |source| self.output_error(source));
+            let write = || compressing.write(lane, container, |source| self.output_error(source));
             let writer = Builder::new().name("write".into()).spawn_scoped(scope, write).map_err(no_thread)?;
             if workers.create(scope, threads) == 0 {
                 return Err(no_thread(Errno::AGAIN.into()));
@@ -329,7 +341,7 @@ impl Run<'_> {
         if self.progress.is_cancelled() {
             return Err(ProcessError::Cancelled(self.pid));
         }
-        let (packed, end) = packed?;
+        let packed = packed?;
         guard.hold =
             received.map_err(|source| ProcessError::Resource { action: "take CRIU's images", source })?;
         if !criu_ok || is_to_hold && guard.hold.is_none() {
@@ -337,7 +349,7 @@ impl Run<'_> {
         }
         let names = names.into_inner().unwrap_or_default();
         let images = names.into_iter().enumerate().map(|(number, name)| image(number, name, &packed));
-        Ok(Images { images: images.collect(), end, seconds })
+        Ok(Images { images: images.collect(), seconds })
     }
 
     /// Which parts of the images of pages may be in the base, by the numbers of the images.
@@ -351,8 +363,8 @@ impl Run<'_> {
         aligned.filter_map(|(name, parts)| Some((number(&name)?, parts))).collect()
     }
 
-    /// Completes the container. Returns its size.
-    fn finish(&self, images: Vec<Image>, end: u64, processes: usize) -> io::Result<u64> {
+    /// Completes the container. Returns the size of its file.
+    fn finish(&self, writer: &mut Writer, images: Vec<Image>, processes: usize) -> io::Result<u64> {
         let name = procfs::read_text(self.pid, "comm").unwrap_or_default().trim_end().to_owned();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let about = serde_json::json!({
@@ -368,7 +380,7 @@ impl Run<'_> {
         let needs_base = images.iter().any(|image| !image.runs.is_empty());
         let base = self.base.filter(|_| needs_base).map(|base| base.reference(self.path)).transpose();
         let index = Index { about: about.to_string(), images, base: base.map_err(io::Error::other)? };
-        container::finish(self.file, &index, end)
+        writer.finish(&index)
     }
 
     fn output_error(&self, source: io::Error) -> ProcessError {

@@ -20,6 +20,8 @@ pub struct CheckpointInfo {
     pub images: Vec<(String, u64, u64)>,
     pub image_bytes: u64,
     pub file_bytes: u64,
+    /// Whether it has to be decrypted first.
+    pub encrypted: bool,
     /// All files that a restart needs: this one, its base, and so on. Those that cannot be read, and those behind them, are not
     /// among them.
     pub chain: Vec<Generation>,
@@ -35,6 +37,7 @@ pub struct Generation {
     /// Seconds since 1970.
     pub time: u64,
     pub file_bytes: u64,
+    pub encrypted: bool,
     /// The file that it is based on.
     pub base: Option<PathBuf>,
 }
@@ -46,7 +49,8 @@ impl Generation {
             path: container.path.clone(),
             id: container.id(),
             time: about["time"].as_u64().unwrap_or(0),
-            file_bytes: container.size,
+            file_bytes: container.file_bytes,
+            encrypted: container.is_encrypted(),
             base: container.index.base.as_ref().map(|base| base_path(container, base)),
         }
     }
@@ -65,7 +69,8 @@ pub fn describe_checkpoint(path: &Path) -> Result<Option<CheckpointInfo>, Proces
         about: container.index.about(),
         images: images.map(|image| (image.name.clone(), image.bytes(), stored(image))).collect(),
         image_bytes: container.index.images.iter().map(Image::bytes).sum(),
-        file_bytes: container.size,
+        file_bytes: container.file_bytes,
+        encrypted: container.is_encrypted(),
         chain: vec![Generation::new(&container)],
         broken: None,
     };
@@ -86,11 +91,13 @@ pub fn checkpoint_path(path: &Path) -> PathBuf {
     container_path(path)
 }
 
-/// The files that a checkpoint needs besides itself, as far as they are there.
-pub fn bases_of(path: &Path) -> Vec<PathBuf> {
+/// The files that a checkpoint needs besides itself, as far as they are there. `unlock` is called with each file of the chain before that
+/// is read, to find what opens an encrypted one.
+pub fn bases_of<E>(path: &Path, mut unlock: impl FnMut(&Path) -> Result<(), E>) -> Result<Vec<PathBuf>, E> {
     let mut bases = Vec::new();
-    let mut next = Some(container_path(path)).filter(|path| container::is_container(path));
+    let mut next = Some(container_path(path)).filter(|path| path.is_file());
     while let Some(path) = next.take().filter(|_| bases.len() < LONGEST) {
+        unlock(&path)?;
         let Ok(container) = Container::open(&path) else { break };
         // Not a pipe, whose opening would block.
         next = container
@@ -101,7 +108,7 @@ pub fn bases_of(path: &Path) -> Vec<PathBuf> {
             .filter(|path| path.is_file());
         bases.extend(next.clone());
     }
-    bases
+    Ok(bases)
 }
 
 /// Verifies every byte of a checkpoint. Returns `None` if the file (or the directory) is something else.

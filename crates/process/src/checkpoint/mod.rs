@@ -27,6 +27,7 @@ mod version;
 mod whole;
 pub(crate) mod wire;
 mod work_directory;
+mod writer;
 
 pub use dump::checkpoint;
 pub use hold::action_script;

@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use pagehaul_encryption::Recipients;
 use serde::Serialize;
 
 use crate::units::Pid;
@@ -19,6 +20,8 @@ pub struct CheckpointOptions {
     pub base: Option<PathBuf>,
     /// Keep the marks of writes until the next checkpoint, which then copies only what was written to. Needs `leave_running`.
     pub keep_marks: bool,
+    /// Who can read the file; if none are named, it is not encrypted.
+    pub recipients: Option<Recipients>,
     /// Replace an existing file.
     pub overwrite: bool,
     /// CRIU, where it isn't to be searched on PATH.
@@ -61,6 +64,8 @@ pub struct CheckpointReport {
     pub buffer_was_short: bool,
     /// Whether the processes go on.
     pub left_running: bool,
+    /// Whether the container is encrypted.
+    pub encrypted: bool,
     /// What CRIU lacks on this system, and what was done about it.
     pub notes: Vec<String>,
 }

@@ -1,21 +1,20 @@
 //! Making one file of a chain of checkpoints.
 
-use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use pagehaul_codec::FrameCompressor;
+use pagehaul_encryption::Recipients;
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 use pagehaul_pool::{Ticket, Work, ordered};
 use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 
 use super::chain::{Chain, Reader};
-use super::container::{self, BLOCK, Block, HEADER, Image, Index, container_path};
+use super::container::{self, BLOCK, Block, Container, Image, Index, container_path};
 use super::info::check_blocks;
+use super::writer::Writer;
 use crate::error::ProcessError;
 
 /// How a checkpoint is made whole.
@@ -25,6 +24,8 @@ pub struct WholeOptions {
     pub level: i32,
     /// Threads that decompress and compress.
     pub threads: usize,
+    /// Who can read the file; if none are named, it is not encrypted.
+    pub recipients: Option<Recipients>,
     /// Replace an existing file, also the checkpoint itself.
     pub overwrite: bool,
 }
@@ -37,6 +38,8 @@ pub struct WholeReport {
     pub output: String,
     pub image_bytes: u64,
     pub output_bytes: u64,
+    /// Whether the output is encrypted.
+    pub encrypted: bool,
     /// Seconds for everything.
     pub seconds: f64,
 }
@@ -52,12 +55,7 @@ pub fn make_whole(
     let begun = Instant::now();
     let chain = Chain::open(&container_path(source))?;
     // The checkpoint itself may be replaced, once all of it is in the new file.
-    let bases: Vec<(u64, u64)> = chain
-        .files()
-        .skip(1)
-        .filter_map(|file| file.file.metadata().ok())
-        .map(|found| (found.dev(), found.ino()))
-        .collect();
+    let bases: Vec<(u64, u64)> = chain.files().skip(1).map(Container::identity).collect();
     let path = container_path(output);
     let create = CreateOptions {
         naming: Naming::WhenComplete,
@@ -67,39 +65,39 @@ pub fn make_whole(
         sources: &bases,
     };
     let mut output = NewFile::create(&path, create)?;
-    let file = Arc::clone(output.file());
+    let mut writer = Writer::new(output.file(), &path, options.recipients.as_ref())?;
     progress.expect(2 * chain.image_bytes());
     progress.enter(Phase::Pack);
     if let Some(error) = check_blocks(&chain.needed_blocks(), options.threads, progress).into_iter().next() {
         return Err(error);
     }
     let failed = |source| ProcessError::Output { path: path.clone(), action: "write to", source };
-    file.write_all_at(&container::header(true), 0).map_err(failed)?;
-    let (images, end) = pack(&chain, &file, options, progress, failed)?;
+    let images = pack(&chain, &mut writer, options, progress, failed)?;
     if progress.is_cancelled() {
         return Err(ProcessError::Refused("stopped before anything was written".into()));
     }
     progress.enter(Phase::Finish);
     let index = Index { about: chain.newest().index.about.clone(), images, base: None };
-    let output_bytes = container::finish(&file, &index, end).map_err(failed)?;
+    let output_bytes = writer.finish(&index).map_err(failed)?;
     output.commit()?;
     Ok(WholeReport {
         checkpoints: chain.files().count(),
         output: path.display().to_string(),
         image_bytes: chain.image_bytes(),
         output_bytes,
+        encrypted: options.recipients.is_some(),
         seconds: begun.elapsed().as_secs_f64(),
     })
 }
 
-/// Writes the blocks of all images. Returns the images, and where the blocks end.
+/// Writes the blocks of all images. Returns the images.
 fn pack(
     chain: &Chain,
-    file: &File,
+    writer: &mut Writer,
     options: &WholeOptions,
     progress: &Progress,
     failed: impl Fn(std::io::Error) -> ProcessError,
-) -> Result<(Vec<Image>, u64), ProcessError> {
+) -> Result<Vec<Image>, ProcessError> {
     let blocks = chain.images.iter().enumerate().flat_map(|(image, whole)| {
         (0..whole.bytes)
             .step_by(BLOCK)
@@ -111,19 +109,17 @@ fn pack(
     let mut images: Vec<Image> =
         names.map(|name| Image { name, blocks: Vec::new(), runs: Vec::new() }).collect();
     let buffers = (0..3 * options.threads.max(1) + 2).map(|_| Packed::default());
-    let mut offset = HEADER;
     ordered(&packing, "pack", options.threads, buffers, |results| {
         while let Some(packed) = results.recv().filter(|_| !progress.is_cancelled()) {
             let Packed { image, content, frame, .. } = packed?;
-            file.write_all_at(frame, offset).map_err(&failed)?;
+            let offset = writer.append(frame).map_err(&failed)?;
             let (stored, bytes) = (frame.len() as u32, content.len() as u32);
             images[*image].blocks.push(Block { offset, stored, bytes, checksum: container::checksum(frame) });
-            offset += u64::from(stored);
             progress.advance(Phase::Pack, bytes.into());
         }
         Ok::<_, ProcessError>(())
     })?;
-    Ok((images, offset))
+    Ok(images)
 }
 
 struct Packing<'a> {
