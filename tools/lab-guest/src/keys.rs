@@ -63,11 +63,26 @@ impl Drop for Wiped {
 fn add_keys() -> Result<()> {
     add_key(c"user", c"scene-user", &Wiped::secret(Secret::User).0)?;
     add_key(c"logon", c"scene:logon", &Wiped::secret(Secret::Logon).0)?;
+    add_key(c"asymmetric", c"scene-asymmetric", &private_key().0)?;
     // Debian 11 has no keys of type `encrypted`.
     if let Err(why) = add_key(c"encrypted", c"scene-encrypted", b"new default user:scene-user 32\0") {
         notify_host(message::STEP, &why);
     }
     Ok(())
+}
+
+/// A private key in PKCS#8 (RFC 5958), which the kernel stores without a look at the key itself.
+fn private_key() -> Wiped {
+    let key = Wiped::secret(Secret::Asymmetric);
+    // SEQUENCE of the version 0, a SEQUENCE of rsaEncryption and NULL, and the key.
+    const HEAD: [u8; 18] = [2, 1, 0, 0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 1, 5, 0];
+    let mut der = Wiped::with_room(128);
+    let key_bytes = key.0.len() as u8;
+    der.0.extend([0x30, HEAD.len() as u8 + 2 + key_bytes]);
+    der.0.extend(HEAD);
+    der.0.extend([4, key_bytes]);
+    der.0.extend(&key.0);
+    der
 }
 
 fn add_key(kind: &std::ffi::CStr, description: &std::ffi::CStr, payload: &[u8]) -> Result<()> {

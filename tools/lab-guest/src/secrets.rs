@@ -17,18 +17,27 @@ pub enum Secret {
     WireGuardPrivate,
     /// The preshared key of a WireGuard peer.
     WireGuardPreshared,
+    /// A private key of type `asymmetric`, as the kernel stores it: it is no number that RSA could use.
+    Asymmetric,
 }
 
 impl Secret {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::User, Self::Logon, Self::Disk, Self::Tls, Self::WireGuardPrivate, Self::WireGuardPreshared];
+    pub const ALL: [Self; 7] = [
+        Self::User,
+        Self::Logon,
+        Self::Disk,
+        Self::Tls,
+        Self::WireGuardPrivate,
+        Self::WireGuardPreshared,
+        Self::Asymmetric,
+    ];
 
     /// Returns its number of bytes.
     pub fn len(self) -> usize {
         match self {
             Self::User => 48,
-            Self::Logon | Self::Disk => 64,
+            Self::Logon | Self::Disk | Self::Asymmetric => 64,
             Self::Tls => 16,
             Self::WireGuardPrivate | Self::WireGuardPreshared => 32,
         }

@@ -17,7 +17,7 @@ const DRIVERS: [&str; 6] =
     ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "virtio_balloon", "qemu_fw_cfg"];
 
 /// What the scenario `keys` gives keys to, and the ciphers, which are not found by modprobe in the guest.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "dm_crypt",
     "tls",
     "wireguard",
@@ -30,6 +30,7 @@ const KEYS: [&str; 12] = [
     "essiv",
     "aesni_intel",
     "encrypted_keys",
+    "pkcs8_key_parser",
 ];
 
 /// Builds the initramfs of the kernel that crashes. It contains the capture kernel and its initramfs, which also has

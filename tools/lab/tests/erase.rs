@@ -58,6 +58,8 @@ fn check(vmcore: &Path, kernel: &str) {
             for what in [
                 "key(user).payload",
                 "key(logon).payload",
+                "key(encrypted).payload",
+                "key(asymmetric).payload",
                 "crypt_config.key",
                 "wg_device.static_identity",
                 "wg_peer.handshake",
