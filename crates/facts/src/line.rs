@@ -32,11 +32,12 @@ pub fn lines_of(log: &KernelLog) -> Vec<Line<'_>> {
 /// Returns the lines of a log as text: what `dmesg`, a console or `vmcore-dmesg.txt` has. Level, time and caller are
 /// optional: `<4>[    1.234567] [    T1] text`.
 pub fn lines_of_text(text: &str) -> Vec<Line<'_>> {
-    text.lines().map(line_of_text).collect()
+    // A console may add to the end of a line.
+    text.lines().map(|line| line_of_text(line.trim_end())).collect()
 }
 
 pub(crate) fn line_of_text(line: &str) -> Line<'_> {
-    let mut text = line.trim_end();
+    let mut text = line;
     if let Some((level, rest)) = text.strip_prefix('<').and_then(|rest| rest.split_once('>'))
         && level.bytes().all(|byte| byte.is_ascii_digit())
         && !level.is_empty()

@@ -60,17 +60,46 @@ fn header(line: &str) -> Option<Header> {
 /// Returns whether a file with these first bytes is a record of a kernel log. One that the kernel could not decompress
 /// (`dmesg-ramoops-0.enc.z`) is not recognized by them.
 pub fn is_pstore(start: &[u8]) -> bool {
-    let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    std::str::from_utf8(line).is_ok_and(|line| header(line).is_some())
+    let mut lines =
+        start.split(|byte| *byte == b'\n').map(|line| std::str::from_utf8(line).unwrap_or_default());
+    let first = lines.next().unwrap_or_default();
+    header(first).is_some() || is_name(first) && lines.next().is_some_and(|line| header(line).is_some())
+}
+
+/// Returns whether a line names the record that follows, as systemd-pstore does up to version 249 in the file of all records.
+fn is_name(line: &str) -> bool {
+    line.starts_with("dmesg-") && line.ends_with(':') && !line.contains(' ')
+}
+
+/// Returns how many blocks of a record were lost, if a line says so: ramoops with ECC ends each record with one
+/// (`persistent_ram_ecc_string`, fs/pstore/ram_core.c), which later kernels begin with `ECC: `.
+fn lost_blocks(line: &str) -> Option<u32> {
+    let line = line.strip_prefix("ECC: ").unwrap_or(line);
+    if line == "No errors detected" {
+        return Some(0);
+    }
+    let (corrected, rest) = line.split_once(" Corrected bytes, ")?;
+    corrected.parse::<u32>().ok()?;
+    rest.strip_suffix(" unrecoverable blocks")?.parse().ok()
+}
+
+/// Returns how many blocks were lost of a record that the kernel did not decompress, by the line at its end.
+fn lost_blocks_at_end(record: &[u8]) -> u32 {
+    let record = record.strip_suffix(b"\n").unwrap_or(record);
+    let line = record.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    std::str::from_utf8(line).ok().and_then(lost_blocks).unwrap_or(0)
 }
 
 /// The parts of one crash, in order of the log.
 fn text_of(files: &[Vec<u8>]) -> Result<Records, PstoreError> {
     let mut parts: Vec<(Header, String)> = Vec::new();
     let mut left_out = Vec::new();
-    let mut bytes = 0;
+    let (mut bytes, mut lost) = (0, 0_u32);
     for (index, file) in files.iter().enumerate() {
         let inflated = if is_pstore(file) { None } else { inflate(file, MAX_INFLATED) };
+        if inflated.is_some() {
+            lost = lost.saturating_add(lost_blocks_at_end(file));
+        }
         let text = String::from_utf8_lossy(inflated.as_deref().unwrap_or(file));
         bytes += text.len();
         if bytes > MAX_BYTES {
@@ -81,6 +110,10 @@ fn text_of(files: &[Vec<u8>]) -> Result<Records, PstoreError> {
         for line in text.lines() {
             if let Some(header) = header(line) {
                 parts.push((header, String::new()));
+            } else if let Some(blocks) = lost_blocks(line) {
+                lost = lost.saturating_add(blocks);
+            } else if line.is_empty() || is_name(line) {
+                // Each line of the log has at least its level.
             } else if let Some((_, part)) = parts.get_mut(before..).and_then(<[_]>::last_mut) {
                 part.push_str(line);
                 part.push('\n');
@@ -89,6 +122,9 @@ fn text_of(files: &[Vec<u8>]) -> Result<Records, PstoreError> {
         if parts.len() == before {
             left_out.push(format!("file {} is damaged, or no record", index + 1));
         }
+    }
+    if lost > 0 {
+        left_out.push(format!("the memory of the records was damaged: {lost} blocks could not be corrected"));
     }
     // A panic says more than the oops before it, whose lines it has, too.
     let best = parts
@@ -260,6 +296,52 @@ mod tests {
         assert!(facts(&[]).is_err());
         assert!(is_pstore(b"Panic#1 Part1\n<") && is_pstore(b"Oops#12 Part7"));
         assert!(!is_pstore(b"Panic#1\n") && !is_pstore(b"\xff#1 Part1\n") && !is_pstore(b""));
+    }
+
+    #[test]
+    fn what_ramoops_and_systemd_add_is_not_of_the_log() {
+        let first = "Panic#1 Part2\n<6>[    1.000000] one\n";
+        let last = "Panic#1 Part1\n<0>[    3.000000] Kernel panic - not syncing: x\n";
+        let plain = facts(&[first, last]).unwrap();
+        for notice in [
+            "\nNo errors detected\n",
+            "\nECC: No errors detected\n",
+            "\n3 Corrected bytes, 0 unrecoverable blocks\n",
+        ] {
+            let with = |part: &str| format!("{part}{notice}");
+            assert_eq!(facts(&[&with(first), &with(last)]).unwrap(), plain, "{notice}");
+            let joined = format!("dmesg-a-2:\n{}dmesg-a-1:\n{}", with(first), with(last));
+            assert!(is_pstore(joined.as_bytes()));
+            assert_eq!(facts(&[&joined]).unwrap(), plain, "{notice}");
+        }
+        let damaged = format!("{last}\nECC: 0 Corrected bytes, 2 unrecoverable blocks\n");
+        let damaged = facts(&[first, &damaged]).unwrap();
+        assert_eq!(damaged.log, plain.log);
+        assert!(damaged.missing.iter().any(|missing| missing.reason.contains(": 2 blocks could not be")));
+        assert!(!is_pstore(b"dmesg-a-1:\nother\n") && !is_pstore(b"dmesg-a-1:\n"));
+        // One of the log that says the same has a level.
+        assert_eq!(facts(&["Panic#1 Part1\n<6>No errors detected\n"]).unwrap().log.len(), 1);
+    }
+
+    #[test]
+    fn a_record_that_was_not_decompressed_has_its_notice_outside() {
+        let text = "Panic#1 Part1\n<0>[    3.000000] Kernel panic - not syncing: x\n";
+        // A stored block, as RFC 1951 has it.
+        let length = u16::try_from(text.len()).unwrap();
+        let mut record = vec![1];
+        record.extend(length.to_le_bytes());
+        record.extend((!length).to_le_bytes());
+        record.extend(text.as_bytes());
+        let plain = facts(&[text]).unwrap();
+        assert_eq!(Facts::from_pstore(&[record.clone()], "test".into()).unwrap(), plain);
+        record.extend(b"\nECC: No errors detected\n");
+        assert_eq!(Facts::from_pstore(&[record.clone()], "test".into()).unwrap(), plain);
+        let end = record.len() - "ECC: No errors detected\n".len();
+        record.truncate(end);
+        record.extend(b"7 Corrected bytes, 1 unrecoverable blocks\n");
+        let damaged = Facts::from_pstore(&[record], "test".into()).unwrap();
+        assert_eq!(damaged.log, plain.log);
+        assert!(damaged.missing.iter().any(|missing| missing.reason.contains(": 1 blocks could not be")));
     }
 
     #[test]

@@ -27,6 +27,8 @@ fn crashes_in_records_of_any_size_are_those_of_the_log() {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         let log = std::fs::read_to_string(&path).unwrap();
+        // Of a log as text, the ends of lines are not known.
+        let log = log.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
         let expected = Crash::find(&lines_of_text(&log)).unwrap();
         for bytes in [900, 4000, 60_000] {
             let mut files = records(&log, bytes);
@@ -55,4 +57,20 @@ fn a_record_of_a_real_kernel_has_the_signature_of_the_dump() {
     assert_eq!(facts.release.as_deref(), Some("6.12.107+deb13-cloud-amd64"));
     assert_eq!(facts.log.len(), 455);
     assert_eq!((facts.log[0].level, facts.log[0].time_ns), (5, 0));
+}
+
+#[test]
+fn records_that_a_real_kernel_did_not_decompress_are_joined() {
+    // Of a guest of the lab with ACPI ERST, as its capture kernel found them.
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pstore");
+    let part =
+        |number: u32| std::fs::read(tests.join(format!("sysrq.6.12.dmesg-erst-{number}.enc.z"))).unwrap();
+    let facts = Facts::from_pstore(&[part(2), part(1), part(3)], "test".into()).unwrap();
+    assert_eq!(facts.log.len(), 476);
+    assert!(facts.log.windows(2).all(|pair| pair[0].time_ns <= pair[1].time_ns));
+    assert_eq!(facts.log[0].time_ns, 0);
+    let crash = facts.crash.unwrap();
+    assert_eq!(crash.panic.as_deref(), Some("sysrq triggered crash"));
+    assert_eq!(facts.release.as_deref(), Some("6.12.107+deb13-cloud-amd64"));
+    assert!(facts.missing.iter().all(|missing| !missing.reason.contains("part")), "{:?}", facts.missing);
 }
