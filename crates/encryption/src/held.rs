@@ -88,6 +88,11 @@ fn is_encrypted(path: &Path) -> bool {
         && magic == *MAGIC
 }
 
+/// Whether a path names an encrypted file that nothing [held](hold) is known to open.
+pub fn is_locked(path: &Path) -> bool {
+    is_encrypted(path) && !held().keys.iter().any(|(known, _)| known == path)
+}
+
 /// Opens a file with what was [held](hold), if it is encrypted.
 pub fn decrypted<F: ReadAt>(file: F) -> Result<MaybeEncrypted<F>, OpenError> {
     let mut magic = [0; MAGIC.len()];

@@ -10,6 +10,9 @@ pub(crate) const KDUMP_PROBLEM: u8 = 3;
 /// `kdump check`: only warnings.
 #[cfg(feature = "kdump-setup")]
 pub(crate) const KDUMP_WARNING: u8 = 4;
+/// `kdump report`: the dump is encrypted, and its key is not there.
+#[cfg(feature = "kdump-setup")]
+pub(crate) const ENCRYPTED: u8 = 4;
 /// `kdump apply`: lines are left to be added by hand.
 #[cfg(feature = "kdump-setup")]
 pub(crate) const BY_HAND: u8 = 3;

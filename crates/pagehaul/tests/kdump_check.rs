@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
 use setup::Setup;
 
 const GOOD: &[(&str, &str)] = &[
@@ -178,6 +179,40 @@ fn a_report_without_a_dump_names_the_newest_records_of_pstore() {
         .unwrap();
     let (_, said) = report();
     assert!(said.contains("/pstore/it'\\''s odd/001/dmesg.txt'`"), "{said}");
+}
+
+#[test]
+fn an_encrypted_dump_is_reported_as_far_as_its_key_is_there() {
+    let setup = Setup::small();
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    good(root);
+    let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("../encryption/tests/data");
+    let recipient = keys.join("ssh.pub");
+    setup.succeeds(&["capture", "-q", "--encrypt-to", recipient.to_str().unwrap(), "vmcore", "whole"]);
+    let whole = fs::read(setup.path("whole")).unwrap();
+    fs::create_dir_all(root.join("var/crash/1")).unwrap();
+    let report = |identity: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
+        command.env("PAGEHAUL_IDENTITY", identity).args(["kdump", "report", "--json", "--root"]);
+        let output = command.arg(root).output().unwrap();
+        let json = serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default();
+        (output.status.code(), json["complete"].clone(), json["encrypted"].clone())
+    };
+    let none = Path::new("");
+    for (bytes, name, identity, expected) in [
+        (whole.len(), "dump.1", none, (Some(4), Value::Null, true.into())),
+        (whole.len(), "dump.1", &*keys.join("ssh"), (Some(0), true.into(), true.into())),
+        (whole.len() / 2, "dump.1", &*keys.join("ssh"), (Some(3), false.into(), true.into())),
+        (whole.len() / 2, "dump.1", none, (Some(4), Value::Null, true.into())),
+        (whole.len(), "dump-incomplete", none, (Some(3), false.into(), true.into())),
+        (whole.len(), "dump.1", &*keys.join("other.txt"), (Some(1), Value::Null, Value::Null)),
+    ] {
+        let dump = root.join("var/crash/1").join(name);
+        fs::write(&dump, &whole[..bytes]).unwrap();
+        assert_eq!(report(identity), expected, "{bytes} {name} {}", identity.display());
+        fs::remove_file(dump).unwrap();
+    }
 }
 
 #[test]

@@ -24,9 +24,11 @@ use crate::sandbox::{self, Sandbox};
 ///
 /// Finds the newest dump in the configured directory, checks that it is complete, and compares its size and time with what
 /// `kdump test` planned. Times are those of the files, so whole seconds at best. Names the records of a kernel log in pstore, which may
-/// be all that is left of a crash without a dump.
+/// be all that is left of a crash without a dump. An encrypted dump is read if the environment variable PAGEHAUL_IDENTITY names the file
+/// of a secret key.
 ///
-/// Exit status: 0, the dump is complete; 1, there is none; 2, the command line is wrong; 3, it is incomplete.
+/// Exit status: 0, the dump is complete; 1, there is none; 2, the command line is wrong; 3, it is incomplete; 4, it is encrypted, and
+/// whether it is complete is not known.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul kdump report
@@ -42,7 +44,9 @@ pub(crate) struct ReportArguments {
 #[derive(Debug, Serialize)]
 struct Report {
     dump: PathBuf,
-    complete: bool,
+    /// Unknown of an encrypted dump without its key.
+    complete: Option<bool>,
+    encrypted: bool,
     release: Option<String>,
     dump_bytes: u64,
     crashed: Option<u64>,
@@ -84,18 +88,25 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     let booted = booted.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok());
     let meta = fs::metadata(&dump).ok();
     let began = created(&dump);
+    pagehaul_encryption::hold(None, std::slice::from_ref(&dump))?;
+    let is_locked = pagehaul_encryption::is_locked(&dump);
     // The dump is untrusted: from here on only it is read.
     sandbox::enter(Sandbox::reading(std::slice::from_ref(&dump)))?;
-    let source = Source::open(&dump, MapPolicy::default())?;
-    let kernel = Kernel::discover(source.memory()).ok();
+    let source = if is_locked { None } else { Some(Source::open(&dump, MapPolicy::default())?) };
+    let kernel = source.as_ref().and_then(|source| Kernel::discover(source.memory()).ok());
     let crashed = kernel.as_ref().and_then(|kernel| kernel.space().crash_time());
+    let after = crashed.or_else(|| planned.as_ref().map(|test| test.time));
     let report = Report {
-        complete: !source.lacks_pages(),
+        complete: match &source {
+            Some(source) => Some(!source.lacks_pages()),
+            // Debian's scripts rename it once it is written.
+            None => is_named_incomplete(&dump).then_some(false),
+        },
+        encrypted: source.as_ref().is_none_or(Source::is_encrypted),
         release: kernel.as_ref().map(|kernel| kernel.space().release().to_owned()),
         dump_bytes: meta.map_or(0, |meta| meta.len()),
         // A file that was copied here has the time of that.
-        capture_began: began
-            .filter(|began| crashed.is_some_and(|crashed| crashed <= *began) && *began <= ended),
+        capture_began: began.filter(|began| after.is_some_and(|after| after <= *began) && *began <= ended),
         capture_ended: Some(ended),
         // The time of a later boot, if the machine has booted again since.
         booted: booted.filter(|booted| *booted >= ended),
@@ -105,12 +116,21 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         pstore: records.iter().map(|path| root.path(path)).collect(),
     };
     arguments.json.print(&report, text)?;
-    Ok(if report.complete { ExitCode::SUCCESS } else { ExitCode::from(exit::INCOMPLETE) })
+    Ok(match report.complete {
+        Some(true) => ExitCode::SUCCESS,
+        Some(false) => ExitCode::from(exit::INCOMPLETE),
+        None => ExitCode::from(exit::ENCRYPTED),
+    })
 }
 
 /// The command that reads records of pstore.
 fn read_records(root: &Root, records: &[PathBuf]) -> String {
     format!("pagehaul triage {}", words(&records.iter().map(|path| root.path(path)).collect::<Vec<_>>()))
+}
+
+/// Whether Debian's scripts had not yet given a dump its name.
+fn is_named_incomplete(dump: &Path) -> bool {
+    dump.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"dump-incomplete"))
 }
 
 /// The words of a shell that name files of one directory.
@@ -158,7 +178,11 @@ fn unix(time: SystemTime) -> Option<u64> {
 }
 
 fn text(report: &Report) -> String {
-    let complete = if report.complete { "complete" } else { "INCOMPLETE" };
+    let complete = match report.complete {
+        Some(true) => "complete",
+        Some(false) => "INCOMPLETE",
+        None => "encrypted, so that only a holder of a secret key can say whether it is complete",
+    };
     let mut out = format!("{}: {complete}, {}\n", report.dump.display(), bytes(report.dump_bytes));
     if let (Some(release), Some(crashed)) = (&report.release, report.crashed) {
         out += &format!("Linux {release} crashed {}\n", utc(crashed));
