@@ -1,12 +1,22 @@
 //! In the capture kernel: run pagehaul on /proc/vmcore, save the raw vmcore, write the report.
 
-use crate::system::{field, mount_disk, release, unmount};
-use crate::{Result, notify_host, run, save};
+use crate::system::{field, mount_disk, release, reset, unmount};
+use crate::{Result, notify_host, pstore, run, save};
 use lab_guest::plan::{Plan, disk, message};
 use lab_guest::results::CaptureKernelReport;
 use std::fs;
+use std::path::Path;
 
 const OUT: &str = "/out";
+const REPORT: &str = "/out/report.json";
+
+/// Whether a capture kernel of this machine has finished.
+pub fn has_captured() -> Result<bool> {
+    mount_disk(disk::OUT, OUT)?;
+    let is_there = Path::new(REPORT).exists();
+    unmount(OUT)?;
+    Ok(is_there)
+}
 
 /// Runs the plan's part for the capture kernel.
 pub fn capture(plan: &Plan) -> Result<()> {
@@ -33,8 +43,13 @@ pub fn capture(plan: &Plan) -> Result<()> {
         report.vmcore = Some(save::save(report.vmcore_bytes)?);
     }
     let json = serde_json::to_vec_pretty(&report).map_err(|e| format!("writing the report: {e}"))?;
-    fs::write(format!("{OUT}/report.json"), json).map_err(|e| format!("{OUT}/report.json: {e}"))?;
+    fs::write(REPORT, json).map_err(|e| format!("{REPORT}: {e}"))?;
+    pstore::keep(OUT)?;
     unmount(OUT)?;
-    notify_host(message::DONE, "");
-    Ok(())
+    if plan.after.is_empty() {
+        notify_host(message::DONE, "");
+        return Ok(());
+    }
+    notify_host(message::RESET, "");
+    Err(reset())
 }

@@ -14,15 +14,25 @@ const KEXEC_FILE_LOAD: libc::c_long = if cfg!(target_arch = "x86_64") { 320 } el
 /// `KEXEC_FILE_ON_CRASH` of linux/kexec.h: the kernel starts after a panic, not on reboot.
 const KEXEC_FILE_ON_CRASH: libc::c_ulong = 2;
 
-/// Loads all modules of a directory in the order of their names.
+/// Loads all modules of a directory in the order of their names, with the parameters that the command line has for them.
 pub fn load_modules(directory: &Path) -> Result<()> {
     let Ok(entries) = fs::read_dir(directory) else { return Ok(()) };
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
+    let line = fs::read_to_string("/proc/cmdline").map_err(|e| format!("/proc/cmdline: {e}"))?;
     for path in paths {
-        load_module(&path, "")?;
+        let file = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        // 07-ramoops.ko
+        let name = file.split_once('-').map_or("", |(_, name)| name);
+        load_module(&path, &parameters(&line, name))?;
     }
     Ok(())
+}
+
+/// Returns the parameters of a module in the kernel's command line, as modprobe passes them on.
+fn parameters<'a>(command_line: &'a str, module: &str) -> String {
+    let of_module = |word: &'a str| word.strip_prefix(module)?.strip_prefix('.');
+    command_line.split_whitespace().filter_map(of_module).collect::<Vec<_>>().join(" ")
 }
 
 /// Loads a module.

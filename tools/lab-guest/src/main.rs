@@ -12,7 +12,7 @@ mod keys;
 mod owned;
 mod pages;
 mod patterns;
-
+mod pstore;
 mod run;
 mod run_workload;
 mod save;
@@ -55,6 +55,9 @@ fn init() -> Result<()> {
     let plan: Plan = read(plan::PATH)?;
     if Path::new("/proc/vmcore").exists() {
         return capture::capture(&plan);
+    }
+    if !plan.after.is_empty() && capture::has_captured()? {
+        return run_workload::run_workload(&Workload { steps: plan.after });
     }
     match plan.fill {
         Fill::Stamps(percent) => crash::crash(&plan, percent),

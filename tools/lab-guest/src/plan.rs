@@ -1,5 +1,6 @@
 //! What the guest has to do: `/lab.json` in the initramfs.
 
+use crate::workload::Step;
 use serde::{Deserialize, Serialize};
 
 /// Path of the [`Plan`] in the initramfs.
@@ -49,6 +50,8 @@ pub mod message {
     pub const PANIC: &str = "panic";
     /// The capture kernel has booted.
     pub const CAPTURE: &str = "capture";
+    /// The capture kernel has finished and resets the machine, whose kernel boots again.
+    pub const RESET: &str = "reset";
     /// All results are on the disks.
     pub const DONE: &str = "done";
     /// The guest failed. The error follows.
@@ -82,6 +85,9 @@ pub struct Plan {
     /// Whether kexec(8) sees all of /proc/iomem. On riscv64 it leaves memory that is reserved there out of the vmcore.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub whole_iomem: bool,
+    /// Scripts that run when the kernel has booted again: the capture kernel resets the machine, whose memory stays.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<Step>,
 }
 
 // serde passes a reference.

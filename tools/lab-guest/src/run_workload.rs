@@ -32,7 +32,10 @@ pub fn run_workload(workload: &Workload) -> Result<()> {
     let _ = mount("debugfs", &inside("/sys/kernel/debug"), "debugfs", "");
     let out = inside("/out");
     mount_disk(disk::OUT, &out)?;
-    mount_disk(disk::SCRATCH, &inside("/scratch"))?;
+    // A guest that has crashed has none.
+    if system::disk(disk::SCRATCH).is_ok() {
+        mount_disk(disk::SCRATCH, &inside("/scratch"))?;
+    }
     let mut report = WorkloadReport { release: release(), steps: Vec::new() };
     for step in &workload.steps {
         notify_host(message::STEP, &step.name);

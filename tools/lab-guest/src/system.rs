@@ -100,6 +100,16 @@ pub fn pin_to_cpu(cpu: usize) -> Result<()> {
     check(result.into(), "sched_setaffinity").map(drop)
 }
 
+/// Syncs all file systems and resets the machine. Returns the error if the kernel refuses.
+pub fn reset() -> String {
+    // SAFETY: no memory is passed; sync writes all dirty data first.
+    unsafe {
+        libc::sync();
+        libc::reboot(libc::RB_AUTOBOOT);
+    }
+    "the kernel does not reset the machine".into()
+}
+
 /// Syncs all file systems and powers off. Returns only if the kernel refuses.
 pub fn power_off() {
     // SAFETY: no memory is passed; sync writes all dirty data first.

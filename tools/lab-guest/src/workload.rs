@@ -9,7 +9,7 @@ pub const PATH: &str = "/workload.json";
 pub mod disk {
     /// ext4 with the Debian tree, pagehaul in /usr/local/bin, and the host's files: `/`.
     pub const ROOT: &str = "root";
-    /// Empty ext4: `/scratch`.
+    /// Empty ext4: `/scratch`. May be absent.
     pub const SCRATCH: &str = "scratch";
     /// ext4 whose files the host extracts at the end: `/out`.
     pub const OUT: &str = "out";

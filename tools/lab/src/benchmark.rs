@@ -49,6 +49,7 @@ pub fn dump_guest(config: &Config) -> Result<PathBuf> {
         crash_cpu: 0,
         before: Vec::new(),
         whole_iomem: false,
+        after: Vec::new(),
     };
     // The key does not include the guest program: other builds fill memory the same way, and large inputs are kept.
     let key = Key::default()
@@ -59,7 +60,7 @@ pub fn dump_guest(config: &Config) -> Result<PathBuf> {
     let name = format!("{}-{}M-{key}", config.kernel, config.memory_mib);
     let directory = cache::directory()?.join("benchmark").join(name);
     cache::once(&directory, |draft| {
-        let image = initramfs::build(&kernel, &tools, &guest, None, None, &plan)?;
+        let image = initramfs::build(&kernel, &tools, &guest, None, None, &plan, &[])?;
         let path = draft.join("initramfs");
         fs::write(&path, image).context("writing the initramfs")?;
         boot(config, &tools, &kernel, draft)?;
@@ -91,6 +92,7 @@ fn boot(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path) -> Result
         network: false,
         clock: None,
         devices: &["vmcoreinfo"],
+        arguments: &[],
         directory: &sockets.0,
         silence: Duration::from_secs(900),
         limit: Duration::from_secs(1800),

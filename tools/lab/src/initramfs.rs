@@ -34,7 +34,7 @@ const KEYS: [&str; 13] = [
 ];
 
 /// Builds the initramfs of the kernel that crashes. It contains the capture kernel and its initramfs, which also has
-/// pagehaul, and the module of a scenario.
+/// pagehaul, and the module of a scenario. Both kernels load `modules`, too.
 pub fn build(
     kernel: &Kernel,
     tools: &Tools,
@@ -42,12 +42,14 @@ pub fn build(
     pagehaul: Option<&Path>,
     scenario: Option<&Path>,
     plan: &Plan,
+    modules: &[&str],
 ) -> Result<Vec<u8>> {
     // For the scenario `suspended`.
     let device_mapper = plan.scenario.as_ref().map(|_| "dm_mod");
     let keys = plan.scenario.as_ref().filter(|name| *name == "keys").map(|_| KEYS);
     let wanted: Vec<&str> =
         DRIVERS.into_iter().chain(device_mapper).chain(keys.into_iter().flatten()).collect();
+    let wanted = [&wanted[..], modules].concat();
     let modules = modules::load_order(kernel, tools, &wanted)?;
     let json = serde_json::to_vec(plan).context("writing the guest's plan")?;
     let mut capture = base(guest, &modules)?;

@@ -401,6 +401,7 @@ impl<'a> Guest<'a> {
             network,
             clock,
             devices: &["virtio-rng-pci"],
+            arguments: &[],
             directory: &sockets.0,
             silence,
             limit: Duration::from_secs(2400),

@@ -53,7 +53,7 @@ pub mod vmcore;
 pub mod workload;
 
 pub use architecture::Architecture;
-pub use crash::{Config, Crash, Dump, Images, crash};
+pub use crash::{Config, Crash, Dump, Images, Pstore, crash};
 pub use lab_guest::{class, results, stamp};
 
 pub use vm::Accelerator;

@@ -55,6 +55,8 @@ pub struct Machine<'a> {
     pub clock: Option<&'a str>,
     /// Additional devices.
     pub devices: &'a [&'a str],
+    /// Additional arguments of QEMU.
+    pub arguments: &'a [String],
     /// Directory for the console log and the control socket, whose path must be short.
     pub directory: &'a Path,
     /// Maximum time without console output.
@@ -179,6 +181,7 @@ impl Machine<'_> {
         for device in self.devices {
             command.args(["-device", device]);
         }
+        command.args(self.arguments);
         // Standard error is inherited, to show QEMU's complaints.
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         Ok(command)

@@ -105,6 +105,7 @@ pub fn run(config: &Config, out: &Path) -> Result<WorkloadReport> {
         network: false,
         clock: None,
         devices: &[],
+        arguments: &[],
         directory: &sockets.0,
         silence: Duration::from_secs(longest) + SLACK,
         limit: Duration::from_secs(total) + SLACK,
@@ -122,20 +123,34 @@ pub fn run(config: &Config, out: &Path) -> Result<WorkloadReport> {
     serde_json::from_slice(&text).with_context(|| path.display().to_string())
 }
 
-fn disks(config: &Config, tools: &Tools, tree: &Path, pagehaul: &Path, draft: &Path) -> Result<Vec<Disk>> {
+/// Makes the disk with a Debian tree, pagehaul, and files with their paths in the guest.
+pub(crate) fn root_disk(
+    tools: &Tools,
+    tree: &Path,
+    pagehaul: &Path,
+    files: &[(PathBuf, String)],
+    draft: &Path,
+) -> Result<Disk> {
     let root = draft.join("tree");
     tree::share(tree, &root)?;
     let mut bytes = directory_bytes(tree);
     let place = [(pagehaul.to_owned(), "/usr/local/bin/pagehaul".to_owned())];
-    for (from, to) in place.iter().chain(&config.files) {
+    for (from, to) in place.iter().chain(files) {
         let to = root.join(to.trim_start_matches('/'));
         if let Some(directory) = to.parent() {
             cache::make(directory)?;
         }
         bytes += fs::copy(from, &to).with_context(|| format!("copying {}", from.display()))?;
     }
+    let disk =
+        disk::ext4(tools, draft, workload::disk::ROOT, bytes * 5 / 4 + (128 << 20), 4096, Some(&root))?;
+    fs::remove_dir_all(&root).with_context(|| root.display().to_string())?;
+    Ok(disk)
+}
+
+fn disks(config: &Config, tools: &Tools, tree: &Path, pagehaul: &Path, draft: &Path) -> Result<Vec<Disk>> {
     let mut disks = vec![
-        disk::ext4(tools, draft, workload::disk::ROOT, bytes * 5 / 4 + (128 << 20), 4096, Some(&root))?,
+        root_disk(tools, tree, pagehaul, &config.files, draft)?,
         disk::ext4(tools, draft, workload::disk::OUT, OUT_BYTES, 4096, None)?,
         disk::ext4(tools, draft, workload::disk::SCRATCH, config.scratch_mib << 20, 4096, None)?,
     ];

@@ -1,11 +1,13 @@
 //! The configuration of a guest, and the plan for the guest program that follows from it.
 
+use super::Pstore;
 use crate::Architecture;
 use crate::cache::Key;
 use crate::kernels;
 use crate::vm::Accelerator;
 use anyhow::{Result, bail};
 use lab_guest::plan::{Fill, Plan, Run};
+use lab_guest::workload::Step;
 use std::path::PathBuf;
 
 /// The machine to crash, and what to run in its capture kernel.
@@ -61,6 +63,12 @@ pub struct Config {
     pub images: bool,
     /// Whether kexec(8) in a riscv64 guest sees all of /proc/iomem, so that the vmcore lacks the struct pages.
     pub whole_iomem: bool,
+    /// What the kernel's log is kept in, besides the dump.
+    pub pstore: Option<Pstore>,
+    /// Scripts that run in a Debian tree once the capture kernel has reset the machine, whose kernel boots again.
+    pub after: Vec<Step>,
+    /// Debian packages in that tree.
+    pub packages: Vec<String>,
 }
 
 impl Default for Config {
@@ -90,6 +98,9 @@ impl Default for Config {
             record: false,
             images: false,
             whole_iomem: false,
+            pstore: None,
+            after: Vec::new(),
+            packages: Vec::new(),
         }
     }
 }
@@ -142,10 +153,11 @@ impl Config {
             // kernel has a periodic tick: where it asked for each interrupt, one that was lost left a CPU asleep.
             capture_command_line: format!(
                 "console={} panic=-1 nowatchdog no_timer_check nohz=off highres=off reset_devices nr_cpus={} \
-                 cgroup_disable=memory {}",
+                 cgroup_disable=memory {} {}",
                 architecture.console(),
                 self.capture_cpus.unwrap_or(self.cpus),
-                self.capture_append
+                self.capture_append,
+                self.pstore.map_or("", Pstore::in_capture_kernel)
             )
             .trim_end()
             .to_owned(),
@@ -155,6 +167,7 @@ impl Config {
             crash_cpu: self.crash_cpu,
             before: self.before.clone(),
             whole_iomem: self.whole_iomem,
+            after: self.after.clone(),
         }
     }
 
@@ -162,7 +175,8 @@ impl Config {
     pub(super) fn command_line(&self, architecture: Architecture) -> String {
         let console = architecture.console();
         let base = format!("console={console} panic=-1 nowatchdog no_timer_check random.trust_cpu=on");
-        format!("{base} crashkernel={} {}", self.crashkernel, self.append).trim_end().to_owned()
+        let pstore = self.pstore.map_or("", Pstore::in_first_kernel);
+        format!("{base} crashkernel={} {} {pstore}", self.crashkernel, self.append).trim_end().to_owned()
     }
 
     /// Returns the part of a result's directory name that is the same for all versions of the programs.
@@ -184,6 +198,7 @@ impl Config {
         if self.images {
             parts.push("images".into());
         }
+        parts.extend(self.pstore.map(|pstore| pstore.name().to_owned()));
         parts.extend(self.scenario.clone());
         if !runs.is_empty() {
             // Different runs serve different purposes: they do not replace each other's results.
@@ -194,10 +209,16 @@ impl Config {
         parts.join("-")
     }
 
+    /// Returns the longest time that a run may say nothing, in seconds.
+    pub(super) fn longest_time_limit(&self) -> u64 {
+        self.after.iter().map(|step| step.time_limit).chain([self.time_limit]).max().unwrap_or_default()
+    }
+
     /// Returns the sum of the time limits of all runs, in seconds.
     pub(super) fn total_time_limit(&self) -> u64 {
         let others: u64 = self.runs.iter().map(|run| run.time_limit).sum();
-        self.time_limit * self.captures.len() as u64 + others
+        let after: u64 = self.after.iter().map(|step| step.time_limit).sum();
+        self.time_limit * self.captures.len() as u64 + others + after
     }
 }
 

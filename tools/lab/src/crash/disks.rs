@@ -6,7 +6,7 @@ use crate::cache;
 use crate::disk::{self, Disk};
 use crate::kernels::Kernel;
 use crate::tools::Tools;
-use crate::tree;
+use crate::{build, tree, workload};
 use anyhow::{Context, Result};
 use lab_guest::plan::disk as serial;
 use std::fs::{self, File};
@@ -39,6 +39,12 @@ pub(super) fn make(config: &Config, kernel: &Kernel, tools: &Tools, draft: &Path
         disk::ext4(tools, draft, serial::CACHE, memory.max(256 << 20), kernel.page_size, None)?,
         disk::ext4(tools, draft, serial::CACHE_PRIVATE, memory.max(256 << 20), 1024, None)?,
     ];
+    if !config.after.is_empty() {
+        let packages: Vec<&str> = config.packages.iter().map(String::as_str).collect();
+        let tree = tree::get(kernel.architecture, &packages)?;
+        let pagehaul = build::pagehaul_for_running(kernel.architecture)?;
+        disks.push(workload::root_disk(tools, &tree, &pagehaul, &[], draft)?);
+    }
     if config.dump_disk_mib > 0 {
         let disk = disk::raw(draft, serial::DUMP, config.dump_disk_mib << 20)?;
         disks.push(Disk { write_rate: config.write_rate, ..disk });

@@ -27,6 +27,7 @@ pub(super) fn probe(tools: &Tools, kernel: &Kernel) -> Result<()> {
         network: false,
         clock: None,
         devices: &[],
+        arguments: &[],
         directory: &directory.0,
         silence: Duration::from_secs(15),
         limit: Duration::from_secs(30),

@@ -5,12 +5,14 @@ mod disks;
 mod images;
 mod kvm;
 mod outcome;
+mod pstore;
 mod retention;
 mod run;
 
 pub use config::Config;
 pub use images::Images;
 pub use outcome::{Crash, Dump};
+pub use pstore::Pstore;
 
 use crate::cache::{self, Key};
 use crate::kernels::Kernel;
@@ -44,6 +46,13 @@ pub fn crash(config: &Config) -> Result<Crash> {
     if let Some(path) = &pagehaul {
         key = key.with_file(path)?;
     }
+    if let Some(pstore) = config.pstore {
+        key = key.with(pstore.name());
+    }
+    if !config.after.is_empty() {
+        let running = build::pagehaul_for_running(kernel.architecture)?;
+        key = key.with(config.packages.join(" ")).with_file(&running)?;
+    }
     if config.images {
         key = key.with("images before and after");
     }
@@ -56,8 +65,16 @@ pub fn crash(config: &Config) -> Result<Crash> {
         }
         let module = config.scenario.as_ref().map(|_| kmodule::build(&kernel, kmodule::CRASH_SCENES));
         let module = module.transpose()?;
-        let initramfs =
-            initramfs::build(&kernel, &tools, &guest, pagehaul.as_deref(), module.as_deref(), &plan)?;
+        let modules = config.pstore.map_or(&[][..], Pstore::modules);
+        let initramfs = initramfs::build(
+            &kernel,
+            &tools,
+            &guest,
+            pagehaul.as_deref(),
+            module.as_deref(),
+            &plan,
+            modules,
+        )?;
         // The vmcore, dumps of about the same size, and the rest: an estimate, since disks grow as they are written.
         cache::room(&crashes, (if config.images { 7 } else { 2 } * config.memory_mib + 1024) << 20)?;
         run::run(config, &tools, &kernel, draft, &initramfs)

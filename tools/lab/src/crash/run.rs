@@ -34,6 +34,10 @@ fn run_once(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path, initr
     fs::write(&path, initramfs).context("writing the initramfs")?;
     let disks = disks::make(config, kernel, tools, draft)?;
     let socket_directory = SocketDirectory::new()?;
+    let mut arguments = config.pstore.map_or_else(Vec::new, |pstore| pstore.arguments(&socket_directory.0));
+    if !config.after.is_empty() {
+        arguments.extend(["-action", "reboot=reset"].map(str::to_owned));
+    }
     let mut vm = Machine {
         tools,
         kernel: &kernel.image()?,
@@ -47,8 +51,9 @@ fn run_once(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path, initr
         network: false,
         clock: None,
         devices: &["virtio-balloon-pci"],
+        arguments: &arguments,
         directory: &socket_directory.0,
-        silence: Duration::from_secs(120.max(config.time_limit + 30)),
+        silence: Duration::from_secs(120.max(config.longest_time_limit() + 30)),
         limit: Duration::from_secs(600 + config.total_time_limit()),
         boot: BOOT,
     }
@@ -62,7 +67,7 @@ fn run_once(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path, initr
     disks::collect(config, tools, draft, &disks)
 }
 
-/// Follows the guest's messages until the capture kernel has finished.
+/// Follows the guest's messages until the capture kernel has finished, and what runs after it.
 fn follow(config: &Config, architecture: Architecture, images: Option<&Images>, vm: &mut Vm) -> Result<()> {
     let mut crashing = false;
     let mut captured = false;

@@ -60,6 +60,7 @@ pub fn validate(kernel: &str, pagehaul: &Path) -> Result<()> {
         network: false,
         clock: None,
         devices: &[],
+        arguments: &[],
         directory,
         silence: SILENCE,
         limit: TIME_LIMIT,
