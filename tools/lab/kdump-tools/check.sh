@@ -1,5 +1,6 @@
 # Runs `pagehaul kdump check` on this guest as it is, and once for each fault that is injected and mended again. A line says what
-# was found: "good" with nothing, "fault" with the expected finding first. With the argument "good" it injects nothing.
+# was found: "good" with nothing, "fault" with the expected finding first. With the argument "good" it injects nothing, with "encrypted"
+# only faults of a file of recipients.
 settings=/etc/default/kdump-tools
 initrd=/var/lib/kdump/initrd.img-$(uname -r)
 
@@ -34,6 +35,19 @@ aside() { # aside FINDING FILE: a file that is not there
 sysctl -q -w kernel.softlockup_panic=1
 good
 [ "${1-}" != good ] || exit 0
+if [ "${1-}" = encrypted ]; then
+    recipients=/etc/pagehaul/recipients
+    echo "PHLAB keys $(/lab/pagehaul kdump check --verbose | grep $recipients)"
+    echo age1x >$recipients
+    fault unusable-recipients
+    cp /lab/recipients $recipients
+    mv /usr/bin/makedumpfile /usr/bin/makedumpfile.aside
+    cp -a /bin/true /usr/bin/makedumpfile
+    fault not-encrypted
+    mv /usr/bin/makedumpfile.aside /usr/bin/makedumpfile
+    good
+    exit 0
+fi
 
 kexec -p -u
 fault not-loaded

@@ -57,7 +57,15 @@ upload)
     date -s "@$(cat /lab/now)"
     ;;
 install) dpkg -i /lab/pagehaul-kdump.deb || say error "dpkg -i failed" ;;
-remove) dpkg -r pagehaul-kdump || say error "dpkg -r failed" ;;
+encrypt)
+    dpkg -i /lab/pagehaul-kdump.deb || say error "dpkg -i failed"
+    install -D -m 644 /lab/recipients /etc/pagehaul/recipients
+    ;;
+remove)
+    dpkg -r pagehaul-kdump || say error "dpkg -r failed"
+    # makedumpfile would not heed it, and kdump check says so.
+    rm -rf /etc/pagehaul
+    ;;
 esac
 for second in $(seq 900); do
     [ "$(cat /sys/kernel/kexec_crash_loaded)" = 1 ] && break
@@ -65,6 +73,7 @@ for second in $(seq 900); do
 done
 case $verb in
 install) sh /lab/check.sh ;;
+encrypt) sh /lab/check.sh encrypted ;;
 nfs) sh /lab/check.sh good ;;
 esac
 say status "$(kdump-config status)"
@@ -74,7 +83,7 @@ case $verb in measure | upload) ;; *) say verify "$(dpkg --verify makedumpfile k
 say diverted "$(dpkg-divert --list '*makedumpfile*')"
 sync
 say crash
-if [ "$verb" = install ]; then
+if [ "$verb" = install ] || [ "$verb" = encrypt ]; then
     /lab/pagehaul kdump test --yes
     say error "kdump test did not crash the guest"
 fi

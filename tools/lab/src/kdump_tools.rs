@@ -1,6 +1,8 @@
 //! The distribution's own kdump: guests with Debian's kdump-tools crash with and without pagehaul-kdump installed, and
 //! Debian's scripts capture the dump.
 
+mod encrypted;
+
 use crate::apt::{self, Apt};
 use crate::debuginfo;
 use crate::disk::{self, Disk};
@@ -61,7 +63,9 @@ pub enum Target {
     Ssh,
     /// To the host's NFS server, with the package installed.
     Nfs,
-    /// First to the disk, then over ssh, then to the disk without the package. NFS is left out: it takes another crash.
+    /// To the guest's disk, encrypted, with the package installed, and in the clear with it removed.
+    Encrypted,
+    /// First to the disk, then over ssh, then to the disk without the package. The others are left out: each takes another crash.
     All,
 }
 
@@ -71,6 +75,8 @@ enum Verb {
     Install,
     Ssh,
     Nfs,
+    /// As [`Install`](Verb::Install), with a file of recipients.
+    Encrypt,
     Remove,
 }
 
@@ -80,6 +86,7 @@ impl Verb {
             Target::Local => &[Verb::Install, Verb::Remove],
             Target::Ssh => &[Verb::Ssh],
             Target::Nfs => &[Verb::Nfs],
+            Target::Encrypted => &[Verb::Encrypt, Verb::Remove],
             Target::All => &[Verb::Install, Verb::Ssh, Verb::Remove],
         }
     }
@@ -90,6 +97,7 @@ impl Verb {
             Verb::Install => "install",
             Verb::Ssh => "ssh",
             Verb::Nfs => "nfs",
+            Verb::Encrypt => "encrypt",
             Verb::Remove => "remove",
         }
     }
@@ -105,13 +113,14 @@ impl Verb {
             Verb::Install | Verb::Remove => "local disk",
             Verb::Ssh => "ssh to the host",
             Verb::Nfs => "the host's NFS server",
+            Verb::Encrypt => "local disk, encrypted",
         }
     }
 
     /// What the guest reserves: enough for `kdump check`, where that runs.
     fn crashkernel(self, release: &Release) -> &'static str {
         match self {
-            Verb::Install | Verb::Nfs => CHECKED_CRASHKERNEL,
+            Verb::Install | Verb::Nfs | Verb::Encrypt => CHECKED_CRASHKERNEL,
             Verb::Ssh | Verb::Remove => release.crashkernel,
         }
     }
@@ -238,6 +247,7 @@ impl<'a> Guest<'a> {
                 ("pagehaul", checker.as_slice()),
                 ("pagehaul-kdump.deb", package.as_slice()),
                 ("verb", verb_line.as_bytes()),
+                ("recipients", encrypted::recipients()?.as_bytes()),
             ])?;
             let directory = scratch.join(verb.name());
             cache::make(&directory)?;
@@ -249,10 +259,11 @@ impl<'a> Guest<'a> {
             match verb {
                 Verb::Install => self.check_findings(&said)?,
                 Verb::Nfs => self.check_finds_nothing(&said)?,
+                Verb::Encrypt => encrypted::check_findings(self, &said)?,
                 Verb::Ssh | Verb::Remove => {}
             }
-            if before == Some(Verb::Install) {
-                self.check_report(&said)?;
+            if let Some(before @ (Verb::Install | Verb::Encrypt)) = before {
+                self.check_report(&said, before)?;
             }
             self.check_set_up(verb, &said)?;
             disk::recover(self.tools, &self.disk)?;
@@ -262,6 +273,7 @@ impl<'a> Guest<'a> {
                     .newest_dump(&received)
                     .with_context(|| format!("the server's log: {}", server.log()))?,
             };
+            let dump = if verb == Verb::Encrypt { encrypted::check(&dump, pagehaul)? } else { dump };
             self.check(&dump, verb, crashkernel, pagehaul)?;
             before = Some(verb);
         }
@@ -272,7 +284,7 @@ impl<'a> Guest<'a> {
     /// it as well.
     fn receiver(&self, verb: Verb, directory: &Path) -> Result<Option<(Server, PathBuf)>> {
         let (server, received, settings) = match verb {
-            Verb::Install | Verb::Remove => return Ok(None),
+            Verb::Install | Verb::Encrypt | Verb::Remove => return Ok(None),
             Verb::Ssh => {
                 let sshd = Sshd::start(directory)?;
                 let received = inbox(directory)?;
@@ -314,7 +326,7 @@ impl<'a> Guest<'a> {
     }
 
     /// Checks that `kdump check` found nothing in the guest as it is.
-    fn check_finds_nothing(&self, said: &[(String, String)]) -> Result<()> {
+    pub(crate) fn check_finds_nothing(&self, said: &[(String, String)]) -> Result<()> {
         let mut runs = said.iter().filter(|(what, _)| what == "good").peekable();
         ensure!(runs.peek().is_some(), "kdump check did not run");
         for (_, found) in runs {
@@ -341,12 +353,15 @@ impl<'a> Guest<'a> {
     }
 
     /// Checks what `kdump report` says, once the guest is up again, of the crash by `kdump test`.
-    fn check_report(&self, said: &[(String, String)]) -> Result<()> {
+    fn check_report(&self, said: &[(String, String)], verb: Verb) -> Result<()> {
         let text = said.iter().find(|(what, _)| what == "report").map_or("", |(_, detail)| detail.as_str());
         let report: Value = serde_json::from_str(text).with_context(|| format!("kdump report: {text:?}"))?;
         let seconds = |from: &str, to: &str| report[to].as_u64()?.checked_sub(report[from].as_u64()?);
         let capture = seconds("capture_began", "capture_ended").context("kdump report has no times")?;
-        ensure!(report["complete"] == true, "kdump report: {text}");
+        // The guest has no key: it cannot know.
+        let complete = if verb == Verb::Encrypt { Value::Null } else { Value::Bool(true) };
+        ensure!(report["complete"] == complete, "kdump report: {text}");
+        ensure!(report["encrypted"] == (verb == Verb::Encrypt), "kdump report: {text}");
         ensure!(report["planned"]["level"] == 31, "kdump report has no plan: {text}");
         let size = |of: &Value| of["dump_bytes"].as_u64().context("kdump report has no sizes");
         check_planned(size(&report["planned"])?, size(&report)?)?;
@@ -355,7 +370,7 @@ impl<'a> Guest<'a> {
             self.release.suite,
             report["dump_bytes"],
             report["planned"]["dump_bytes"],
-            seconds("crashed", "capture_began").unwrap_or_default(),
+            seconds("crashed", "capture_began").map_or("?".into(), |seconds| seconds.to_string()),
             report["planned"]["seconds"].as_f64().unwrap_or_default()
         );
         Ok(())
