@@ -66,7 +66,7 @@ pub fn is_pstore(start: &[u8]) -> bool {
     header(first).is_some() || is_name(first) && lines.next().is_some_and(|line| header(line).is_some())
 }
 
-/// Returns whether a line names the record that follows, as systemd-pstore does up to version 249 in the file of all records.
+/// Returns whether a line names the record that follows, as systemd-pstore 252 has it in the file of all records.
 fn is_name(line: &str) -> bool {
     line.starts_with("dmesg-") && line.ends_with(':') && !line.contains(' ')
 }
