@@ -65,7 +65,8 @@ pub enum Target {
     Nfs,
     /// To the guest's disk, encrypted, with the package installed, and in the clear with it removed.
     Encrypted,
-    /// First to the disk, then over ssh, then to the disk without the package. The others are left out: each takes another crash.
+    /// First to the disk, then over ssh, then to the disk without the package. The others are left out: each takes
+    /// another crash.
     All,
 }
 

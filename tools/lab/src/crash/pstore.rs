@@ -28,14 +28,15 @@ impl Pstore {
         }
     }
 
-    /// Of the first kernel's command line. The memory is between what QEMU loads at 1 MiB and what the kernel decompresses from 16 MiB on:
-    /// in the middle, it would leave no room for the capture kernel where KASLR has put the first one at some addresses. And
-    /// without `crash_kexec_post_notifiers` the kernel writes no record if a capture kernel is loaded.
+    /// Of the first kernel's command line. The memory is between what QEMU loads at 1 MiB and what the kernel
+    /// decompresses from 16 MiB on: in the middle, it left no room for the capture kernel where KASLR had put the first
+    /// one at some addresses. Without `crash_kexec_post_notifiers` the kernel writes no record if a capture kernel is
+    /// loaded.
     pub(super) fn in_first_kernel(self) -> &'static str {
         match self {
             Pstore::Ramoops => {
-                "crash_kexec_post_notifiers memmap=1M$0xf00000 ramoops.mem_address=0xf00000 ramoops.mem_size=0x100000 \
-                 ramoops.record_size=0x8000 ramoops.ecc=1"
+                "crash_kexec_post_notifiers memmap=1M$0xf00000 ramoops.mem_address=0xf00000 \
+                 ramoops.mem_size=0x100000 ramoops.record_size=0x8000 ramoops.ecc=1"
             }
             Pstore::Erst => "crash_kexec_post_notifiers",
         }

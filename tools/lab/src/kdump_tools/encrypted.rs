@@ -41,7 +41,8 @@ pub(super) fn check_findings(guest: &Guest<'_>, said: &[(String, String)]) -> Re
     Ok(())
 }
 
-/// Checks that the dump and the log next to it are encrypted, and that their key alone opens them. Returns the decrypted dump.
+/// Checks that the dump and the log next to it are encrypted, and that their key alone opens them. Returns the
+/// decrypted dump.
 pub(super) fn check(dump: &Path, pagehaul: &Path) -> Result<PathBuf> {
     let directory = dump.parent().context("a dump has a directory")?;
     let mut files = 0;
