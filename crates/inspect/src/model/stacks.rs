@@ -9,7 +9,7 @@ use crate::hex::Hex;
 use crate::machine::Machine;
 use crate::structures::stack::sleeping_stack;
 use crate::structures::tasks::Task;
-use crate::unwind::{Stack, Unwinder};
+use crate::unwind::{End, Stack, Unwinder};
 
 /// The kernel's addresses are above all of user mode's.
 const USER_END: u64 = 1 << 63;
@@ -66,6 +66,11 @@ impl StackTrace {
             }
         });
         Self { frames: frames.collect(), end: stack.end.describe(), complete: stack.end.is_complete() }
+    }
+
+    /// Returns whether it could not be read to its end.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.end == End::Unreadable.describe()
     }
 
     /// Returns the functions, the innermost first.

@@ -179,15 +179,33 @@ impl TriageReport {
         }
         ahead::of_tasks(machine, &tasks);
         // Blocked tasks, and those that wait for a lock killably, which also are D.
-        let blocked: Vec<_> = tasks
-            .all
-            .iter()
-            .filter(|task| task.state == 'D')
-            .take(MAX_BLOCKED)
-            .filter_map(|task| Some((task, task_stack(machine, &unwinder, task).ok()?)))
-            .collect();
+        let (mut blocked, mut unread) = (Vec::new(), Vec::new());
+        for task in tasks.all.iter().filter(|task| task.state == 'D').take(MAX_BLOCKED) {
+            match task_stack(machine, &unwinder, task) {
+                Ok(stack) => {
+                    if stack.is_cut() {
+                        unread.push(format!("{}: {}", task.label(), stack.end));
+                    }
+                    blocked.push((task, stack));
+                }
+                Err(why) => unread.push(format!("{}: {why}", task.label())),
+            }
+        }
         let workers = workers(machine, &tasks);
         let mut locks = locks(machine, &unwinder, &tasks, &blocked, &workers);
+        if let Some(first) = unread.first() {
+            // What these wait for is not known, so nothing can be denied.
+            locks.kinds.clear();
+            let count = counted(unread.len() as u64, "blocked task");
+            note(Part::Stacks, false, &format!("{count} cannot be unwound, the first {first}"));
+            note(
+                Part::Locks,
+                false,
+                &format!(
+                    "whether {count} wait for a lock is not known, since their stacks could not be read"
+                ),
+            );
+        }
         // A holder that sleeps, mostly for something else than a lock, is the next question.
         for held in locks.held.iter_mut().take(MAX_HOLDERS) {
             let task = held.owner.as_ref().and_then(|(_, pid)| tasks.by_pid(*pid));
