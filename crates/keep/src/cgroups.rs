@@ -43,6 +43,12 @@ pub(crate) fn find(
     let root = space.object(root, "mem_cgroup").map_err(FindError::reading("the root cgroup"))?;
     let mut groups = HashSet::new();
     for path in paths {
+        if path.trim().is_empty() {
+            // An unset variable of a shell, most likely.
+            let empty =
+                "the path of a cgroup is empty; expected one as in /proc/PID/cgroup, or / for all cgroups";
+            return Err(FindError::NotThere(empty.into()));
+        }
         let named = at_path(&root, path)?;
         let removed = named.len().saturating_sub(1);
         for group in named {

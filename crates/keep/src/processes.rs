@@ -27,7 +27,8 @@ pub(crate) fn find(
             )));
         };
         let process = of_task(machine, memory, task)?;
-        let line = format!("keep process {}", process.name);
+        // Without its name, which `--erase names` would not find in the record.
+        let line = format!("keep process {}", task.tgid);
         // Two threads of a process have the same memory.
         if !record.contains(&line) {
             record.push(line);
