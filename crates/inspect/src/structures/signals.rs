@@ -46,7 +46,8 @@ pub struct Signals {
 
 /// Reads the signals that wait for each task.
 pub fn signals(machine: &Machine<'_>, tasks: &Tasks) -> Signals {
-    let mut found = Signals::default();
+    // A task that is not in the list may have signals, too.
+    let mut found = Signals { all: Vec::new(), broken: tasks.broken.clone() };
     if tasks.all.is_empty() {
         found.broken.push("signals: no task could be read".to_owned());
     }
