@@ -17,7 +17,7 @@ pub enum Secret {
     WireGuardPrivate,
     /// The preshared key of a WireGuard peer.
     WireGuardPreshared,
-    /// A private key of type `asymmetric`, as the kernel stores it: it is no number that RSA could use.
+    /// A private key of type `asymmetric`, in the form in which the kernel stores it. Its numbers are random, and no RSA key.
     Asymmetric,
 }
 
