@@ -302,6 +302,39 @@ fn a_killed_script_of_a_checkpoint_leaves_no_process_stopped() {
         .unwrap();
 }
 
+/// `checkpoint` ends at once when it is told to while CRIU runs the action script: CRIU waits for that, and would be killed.
+#[test]
+fn a_signal_while_the_script_of_a_checkpoint_runs_does_not_wait_for_criu() {
+    let step = if std::env::var_os("PAGEHAUL_ROUNDS").is_some() { 1 } else { 8 };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempdir().unwrap();
+    let said = directory.path().join("said");
+    for words in [&["checkpoint"] as &[&str], &["checkpoint", "--leave-running"]] {
+        let run = |subject: &Subject, moment| {
+            let mut command = command(words, subject, directory.path());
+            command.stderr(fs::File::create(&said).unwrap());
+            run(&mut command, moment, Fault::SignalAtHelper(libc::SIGTERM))
+        };
+        // Counts them: no moment is so late.
+        let calls = run(&Subject::start(&SUBJECT), usize::MAX).calls;
+        assert!(calls > 10, "{calls}");
+        let (mut subject, mut before) = started();
+        for moment in (1..=calls).step_by(step) {
+            let trace = run(&subject, moment);
+            let said = fs::read_to_string(&said).unwrap();
+            let told = format!("{words:?}: call {moment} of {calls}, {trace:?}: {said}");
+            assert!(!trace.hung && !said.contains("not end"), "{told}");
+            if subject.has_ended() {
+                // The checkpoint was on the disk before the signal was seen.
+                assert_eq!((words.len(), trace.code), (1, Some(0)), "{told}");
+                (subject, before) = started();
+            }
+            assert_eq!(state_of(&subject.pid()), before, "{told}");
+            subject.goes_on();
+        }
+    }
+}
+
 /// The helper waits for one byte, and the command for its answer.
 #[test]
 fn a_helper_that_cannot_be_told_to_begin_is_not_waited_for() {

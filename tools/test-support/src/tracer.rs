@@ -23,6 +23,8 @@ pub enum Fault {
     Signal(i32),
     /// A helper process of the command gets SIGKILL, before one of its calls. Only calls of helpers count.
     KillHelper,
+    /// The command gets a signal, before a call of one of its helper processes. Only calls of helpers count.
+    SignalAtHelper(i32),
     /// The call fails with this error number, undone.
     Error(i32),
     /// The system call with this number fails with this error number. Only these calls of the command's own program count.
@@ -139,9 +141,10 @@ fn follow(main: i32, moment: usize, fault: Fault, known: &Mutex<HashSet<i32>>) -
                 inside.insert(tid);
                 ptrace(libc::PTRACE_GETREGS, tid, address);
                 let call = registers.orig_rax as i64;
-                let helper = if fault == Fault::KillHelper { helper(main, tid) } else { None };
+                let is_for_helpers = matches!(fault, Fault::KillHelper | Fault::SignalAtHelper(_));
+                let helper = if is_for_helpers { helper(main, tid) } else { None };
                 let counts = match fault {
-                    Fault::KillHelper => helper.is_some(),
+                    _ if is_for_helpers => helper.is_some(),
                     Fault::Call(number, _) => number == call && is_wait(&registers) && is_own(main, tid),
                     Fault::KillAt(number) => number == call && is_own(main, tid),
                     _ => true,
@@ -150,20 +153,25 @@ fn follow(main: i32, moment: usize, fault: Fault, known: &Mutex<HashSet<i32>>) -
                 if counts && trace.calls >= moment && trace.at.is_none() {
                     let acts = match fault {
                         Fault::None => false,
-                        Fault::KillHelper | Fault::Signal(_) | Fault::Call(..) | Fault::KillAt(_) => true,
+                        Fault::Call(..) | Fault::KillAt(_) => true,
+                        Fault::Signal(_) | Fault::KillHelper | Fault::SignalAtHelper(_) => true,
                         Fault::Error(_) => can_fail(call) && !is_exec_report(&registers) && is_own(main, tid),
                         Fault::FailWrite(bytes) => call == libc::SYS_write && registers.rdx == bytes,
                     };
                     trace.at = acts.then_some(call);
-                    match fault {
+                    let killed = match fault {
+                        Fault::KillHelper => helper.map(|helper| (helper, libc::SIGKILL)),
+                        Fault::KillAt(_) => Some((main, libc::SIGKILL)),
+                        Fault::Signal(signal) | Fault::SignalAtHelper(signal) => Some((main, signal)),
+                        _ => None,
+                    };
+                    match killed {
                         _ if !acts => {}
-                        // SAFETY: numbers only.
-                        Fault::KillHelper => drop(unsafe { libc::kill(helper.unwrap(), libc::SIGKILL) }),
-                        // SAFETY: numbers only.
-                        Fault::KillAt(_) => drop(unsafe { libc::kill(main, libc::SIGKILL) }),
-                        // SAFETY: numbers only.
-                        Fault::Signal(signal) => drop(unsafe { libc::kill(main, signal) }),
-                        _ => {
+                        Some((pid, signal)) => {
+                            // SAFETY: numbers only.
+                            unsafe { libc::kill(pid, signal) };
+                        }
+                        None => {
                             failing.insert(tid);
                             // A close that fails has closed the descriptor (close(2)).
                             if call != libc::SYS_close {

@@ -274,7 +274,7 @@ impl Run<'_> {
             }
             drop(workers);
             thread::scope(|readers| {
-                received = receive(socket, &script, &names, progress, |image, name, pipe| {
+                received = receive(socket, script, &names, progress, |image, name, pipe| {
                     let (send, pages, pipe) = (send.clone(), name.starts_with("pages-"), File::from(pipe));
                     let builder = Builder::new().name("image".into());
                     // CRIU opens the image of the pages right after that of their list.
@@ -303,7 +303,10 @@ impl Run<'_> {
                 // All pipes have been read to their ends.
                 Ok(hold) => {
                     let hold = hold.take();
-                    if !is_cancelled {
+                    if is_cancelled {
+                        // CRIU waits for it.
+                        drop(hold);
+                    } else {
                         went_on = hold.map_or_else(|| Err(Hold::ended_early()), Hold::let_go);
                     }
                     guard.wait().is_ok_and(|status| status.success())

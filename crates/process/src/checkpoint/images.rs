@@ -95,10 +95,11 @@ pub(crate) fn merged_blocks(image: usize, merged: Merged) -> impl Iterator<Item 
 }
 
 /// Accepts CRIU's images one after the other; several may be open at a time. Returns once CRIU has run the action script, or
-/// closed its socket, or the run is cancelled. CRIU gives up when this closes the socket and the pipes in it.
+/// closed its socket, or the run is cancelled. CRIU gives up when this closes the socket and the pipes in it; a script that it
+/// runs nevertheless is not waited for, and fails.
 pub(crate) fn receive(
     mut socket: UnixStream,
-    script: &Script,
+    script: Script,
     names: &Mutex<Vec<String>>,
     progress: &Progress,
     mut open: impl FnMut(usize, &str, OwnedFd) -> io::Result<()>,
