@@ -43,11 +43,13 @@ pub(super) fn assign(text: &[u8], key: &str, wanted: Wanted<'_>) -> Edited {
     let unclear = |at: usize, what: String| Refused::Unclear { line: line_of(text, at), what };
     let last = script.assignments().filter(|found| found.name == key).last();
     let after = last.as_ref().map_or(0, |last| last.place.0 + 1);
-    // What comes before a new assignment at the end does not matter, unless it ends the file.
+    // What comes before a new assignment at the end does not matter, unless it ends the file or assigns too.
     let is_end = |of: &Statement| {
         of.words.iter().any(|word| ["exit", "return", "exec"].iter().any(|end| word.is(end)))
     };
-    let is_unclear = |of: &&Statement| Script::is_unclear(of, key) && (last.is_some() || is_end(of));
+    let is_unclear = |of: &&Statement| {
+        Script::is_unclear(of, key) && (last.is_some() || is_end(of) || Script::may_assign(of, key))
+    };
     if let Some(statement) = script.statements.iter().skip(after).find(is_unclear) {
         return Err(unclear(start_of(statement), format!("a command may change {key}, or end the file")));
     }
@@ -411,7 +413,7 @@ mod tests {
             ("A=\"a \\\n  b\"; B=1\n", "A=\"x\"; B=1\n"),
             ("A=a'b'\"c\"\n", "A=\"x\"\n"),
             ("A=1 B=2\n", "A=x B=2\n"),
-            ("A=1 env\n", "A=1 env\nA=\"x\"\n"),
+            ("B=1 env\n", "B=1 env\nA=\"x\"\n"),
             (". /etc/other\n", ". /etc/other\nA=\"x\"\n"),
         ] {
             assert_eq!(value(text, "x").as_deref(), Ok(expected), "{text:?}");
@@ -452,6 +454,10 @@ mod tests {
             ("GRUB=1\n. /etc/more\n", "line 2: a command may change GRUB"),
             ("GRUB=1\nunset GRUB\n", "line 2: a command may change GRUB"),
             ("GRUB=1\nreadonly GRUB=2\n", "line 2: a command may change GRUB"),
+            ("readonly GRUB=2\n", "line 1: a command may change GRUB"),
+            // The shell keeps what is before a command that is built into it.
+            ("GRUB=crashkernel=1M export\n", "line 1: a command may change GRUB"),
+            ("GRUB=1\nGRUB=2 export\n", "line 2: a command may change GRUB"),
             ("return 0\n", "line 1: a command may change GRUB, or end the file"),
             ("GRUB=\"crashkernel=$SIZE\"\n", "line 1: GRUB: a part of `crashkernel=$SIZE` is computed"),
             ("GRUB=\"$A\"crashkernel=1M\n", "line 1: GRUB: a part of"),

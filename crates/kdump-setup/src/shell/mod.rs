@@ -114,8 +114,21 @@ impl Script {
         let command = words.iter().find(|word| word.assignment().is_none());
         command.is_some_and(|word| commands.iter().any(|command| word.is(command)))
             || words.iter().any(|word| word.is(name))
-            || (command.is_some_and(|word| !word.is("export"))
-                && words.iter().any(|word| word.assignment().is_some_and(|(of, ..)| of == name)))
+            || Self::may_assign(statement, name)
+    }
+
+    /// Whether a command assigns to a variable that may keep the value: all do but `export` to what follows it. What is before a
+    /// command is kept where that is built into the shell (POSIX, "Special Built-In Utilities"), so also before `export`.
+    pub(crate) fn may_assign(statement: &Statement, name: &str) -> bool {
+        let words = &statement.words;
+        let assigns = |word: &Word| word.assignment().is_some_and(|(of, ..)| of == name);
+        match words.iter().position(|word| word.assignment().is_none()) {
+            Some(command) if words.get(command).is_some_and(|word| word.is("export")) => {
+                words.iter().take(command).any(assigns)
+            }
+            Some(_) => words.iter().any(assigns),
+            None => false,
+        }
     }
 }
 
