@@ -202,6 +202,14 @@ impl Btf {
         found.map(|found| found.id)
     }
 
+    /// Returns the function of this name. All types are looked at.
+    pub fn function(&self, name: &str) -> Option<TypeId> {
+        let own = (self.first_id()..self.next_id()).filter_map(|id| self.own(id));
+        let mut functions = own.filter(|found| found.kind == Kind::Func);
+        let found = functions.find(|found| self.string(found.name) == name.as_bytes()).map(|found| found.id);
+        found.or_else(|| self.base.as_ref()?.function(name))
+    }
+
     /// Follows typedefs and qualifiers.
     pub fn resolve(&self, id: TypeId) -> Option<Type> {
         let mut found = self.get(id)?;
