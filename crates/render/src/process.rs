@@ -127,6 +127,9 @@ pub fn checkpoint(report: &CheckpointReport) -> String {
         for reason in &copy.copied_again {
             out += &format!("note: all memory was copied while frozen: {reason}\n");
         }
+        for reason in &copy.walked {
+            out += &format!("note: the kernel looked at each page while frozen: {reason}\n");
+        }
     }
     if report.kept_marks {
         out += "writes are marked until the next checkpoint\n";

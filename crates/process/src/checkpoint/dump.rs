@@ -149,7 +149,8 @@ impl Run<'_> {
         let left = if self.options.leave_running { "--leave-running" } else { "--leave-stopped" };
         // The last script is run first, so that a failure of others comes too late to matter.
         arguments.extend([left.into(), "--action-script".into(), script.path.display().to_string()]);
-        let (watched, watching) = seccomp::watch(self.pid).map_err(resource("watch CRIU"))?;
+        let opens = copy.as_ref().is_ok_and(PreCopy::watches_files);
+        let (watched, watching) = seccomp::watch(self.pid, opens).map_err(resource("watch CRIU"))?;
         let watched = copy.is_ok().then_some(watched);
         let child = self.criu.start("dump", work.path(), "dump.log", &arguments, watched)?;
         let mut guard = Guard {

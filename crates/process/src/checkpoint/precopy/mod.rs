@@ -8,6 +8,7 @@ pub(super) mod merge;
 mod page_set;
 mod pinned;
 pub(super) mod seccomp;
+mod smaps;
 mod store;
 mod tracked;
 mod userfault;
@@ -25,6 +26,7 @@ use super::page_list;
 use super::tree::Process;
 use crate::procfs::{self, Status};
 use merge::Merged;
+use smaps::Smaps;
 use store::{PageStore, Room};
 use tracked::Tracked;
 pub(super) use watch::Watch;
@@ -53,6 +55,10 @@ pub(super) struct PreCopy {
     threads: usize,
     /// Bytes that had not to be copied so far, because the base may have them.
     trusted: u64,
+    /// Answers what takes the kernel long in the freeze.
+    smaps: Result<Smaps, String>,
+    /// Processes of which it could not, and why.
+    walked: Vec<String>,
 }
 
 impl PreCopy {
@@ -69,6 +75,8 @@ impl PreCopy {
         progress: &Progress,
     ) -> Result<Self, String> {
         no_seccomp(tree)?;
+        // Before this program has much memory of its own, whose pages the kernel looks at once.
+        let smaps = Smaps::new(tree, expected);
         // Only what is written to is taken of it. Processes grow meanwhile.
         let needed = expected.saturating_mul(2) + (64 << 20);
         if expected > most {
@@ -120,7 +128,8 @@ impl PreCopy {
             .filter(|process| process.is_marked)
             .map(|process| Status::read(process.pid).map_or(0, |status| status.anonymous));
         let trusted = trusted.sum();
-        let mut this = Self { processes, room, rounds: 0, threads, trusted };
+        let walked = smaps.as_ref().err().cloned().into_iter().collect();
+        let mut this = Self { processes, room, rounds: 0, threads, trusted, smaps, walked };
         this.rounds(progress)?;
         // The rounds take most of the time until CRIU starts.
         no_seccomp(tree)?;
@@ -174,6 +183,11 @@ impl PreCopy {
         self.processes.iter().any(|process| process.is_marked)
     }
 
+    /// Whether CRIU is asked which files it opens.
+    pub(super) fn watches_files(&self) -> bool {
+        self.smaps.is_ok()
+    }
+
     /// Ends this without ending the tracking: the marks since the checkpoint with this ID.
     pub(super) fn take_marks(&mut self, checkpoint: &str) -> Marks {
         let processes = std::mem::take(&mut self.processes).into_iter().filter_map(Tracked::into_marks);
@@ -191,6 +205,7 @@ impl PreCopy {
                 .saturating_sub(sum(|process| tracked::length(&process.unchanged))),
             frozen_bytes,
             stopped_seconds: stopped.as_secs_f64(),
+            walked: self.walked.clone(),
             copied_again: self
                 .processes
                 .iter()

@@ -6,7 +6,9 @@ use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, seccomp_data, sock_filter};
+use libc::{
+    BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, seccomp_data, sock_filter,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -23,28 +25,40 @@ const LITTLE_64: u32 = 0xc000_0000;
 /// `SECCOMP_IOCTL_NOTIF_RECV` and `SECCOMP_IOCTL_NOTIF_SEND`.
 const RECEIVE: libc::c_ulong = 0xc050_2100;
 const SEND: libc::c_ulong = 0xc018_2101;
+/// `SECCOMP_IOCTL_NOTIF_ADDFD` (Linux 5.9); that it also answers came with 5.14.
+const ADD: libc::c_ulong = 0x4018_2103;
 
-/// The filter: asks before PAGEMAP_SCAN, and before a process is seized.
-type Filter = [sock_filter; 13];
+/// Flags with which a file is not only read: those of openat(2) that CRIU uses for other than files of /proc.
+const NOT_FOR_READING: u32 =
+    (libc::O_ACCMODE | libc::O_CREAT | libc::O_PATH | libc::O_DIRECTORY).cast_unsigned();
 
-/// The filter that asks before `root` is seized.
-fn filter(root: Pid) -> Filter {
+/// The filter: asks before PAGEMAP_SCAN, before `root` is seized, and, if `opens`, before a file in a directory is opened for
+/// reading.
+fn filter(root: Pid, opens: bool) -> Vec<sock_filter> {
     let statement = |code: u32, k: u32, jt: u8, jf: u8| sock_filter { code: code as u16, jt, jf, k };
     let load = |offset: usize| statement(BPF_LD | BPF_W | BPF_ABS, offset as u32, 0, 0);
     let equals = |value: u32, jt: u8, jf: u8| statement(BPF_JMP | BPF_JEQ | BPF_K, value, jt, jf);
     // The lower halves of the arguments, which come first.
     let argument = |index: usize| load(offset_of!(seccomp_data, args) + index * 8);
-    [
+    let open = if opens { libc::SYS_openat as u32 } else { u32::MAX };
+    vec![
         load(offset_of!(seccomp_data, arch)),
-        equals(LITTLE_64 | u32::from(HOST.elf_machine), 0, 9),
+        equals(LITTLE_64 | u32::from(HOST.elf_machine), 0, 15),
         load(offset_of!(seccomp_data, nr)),
-        equals(libc::SYS_ioctl as u32, 3, 0),
-        equals(libc::SYS_ptrace as u32, 0, 6),
+        equals(libc::SYS_ioctl as u32, 4, 0),
+        equals(open, 5, 0),
+        equals(libc::SYS_ptrace as u32, 0, 11),
         argument(0),
-        equals(SEIZE, 2, 4),
+        equals(SEIZE, 7, 9),
         // ioctl
         argument(1),
-        equals(PAGEMAP_SCAN as u32, 3, 2),
+        equals(PAGEMAP_SCAN as u32, 8, 7),
+        // openat
+        argument(0),
+        equals(libc::AT_FDCWD.cast_unsigned(), 5, 0),
+        argument(2),
+        statement(BPF_ALU | BPF_AND | BPF_K, NOT_FOR_READING, 0, 0),
+        equals(0, 3, 2),
         // ptrace
         argument(1),
         equals(root.cast_unsigned(), 1, 0),
@@ -55,17 +69,17 @@ fn filter(root: Pid) -> Filter {
 
 /// What a program that is to be watched does between fork and exec.
 pub(crate) struct Watched {
-    filter: Filter,
+    filter: Vec<sock_filter>,
     socket: UnixStream,
 }
 
 /// Where the program sends the descriptor for its notifications.
 pub(crate) struct Watching(UnixStream);
 
-/// Prepares the watching of a program that is going to seize `root`.
-pub(crate) fn watch(root: Pid) -> io::Result<(Watched, Watching)> {
+/// Prepares the watching of a program that is going to seize `root`, and of what it `opens`.
+pub(crate) fn watch(root: Pid, opens: bool) -> io::Result<(Watched, Watching)> {
     let (socket, ours) = UnixStream::pair()?;
-    Ok((Watched { filter: filter(root), socket }, Watching(ours)))
+    Ok((Watched { filter: filter(root, opens), socket }, Watching(ours)))
 }
 
 impl Watched {
@@ -120,6 +134,8 @@ pub(crate) enum Answer {
     /// It returns this number.
     Returns(i64),
     Fails(i32),
+    /// It returns a descriptor of this file.
+    Opens(OwnedFd),
 }
 
 /// The notifications of a watched program and its children.
@@ -159,12 +175,29 @@ impl Notifications {
             Answer::GoOn => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),
             Answer::Returns(value) => (value, 0, 0),
             Answer::Fails(number) => (0, -number, 0),
+            Answer::Opens(ref file) => return self.add(call, file),
         };
         let mut response = libc::seccomp_notif_resp { id: call.id, val, error, flags };
         // SAFETY: the kernel reads one response.
         match unsafe { libc::ioctl(self.0.as_raw_fd(), SEND as _, &raw mut response) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Ends a call with a descriptor of a file, or, if the kernel cannot, lets it go on.
+    fn add(&self, call: &Call, file: &OwnedFd) -> io::Result<()> {
+        let mut added = libc::seccomp_notif_addfd {
+            id: call.id,
+            flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32,
+            srcfd: file.as_raw_fd().cast_unsigned(),
+            newfd: 0,
+            newfd_flags: 0,
+        };
+        // SAFETY: the kernel reads one request.
+        match unsafe { libc::ioctl(self.0.as_raw_fd(), ADD as _, &raw mut added) } {
+            0.. => Ok(()),
+            _ => self.answer(call, &Answer::GoOn),
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
@@ -10,6 +11,7 @@ use pagehaul_run::Progress;
 
 use super::PreCopy;
 use super::seccomp::{Answer, Call, Notifications};
+use super::smaps;
 use crate::fork::descriptor_of;
 use crate::pagemap::{PageRegion, ScanArguments};
 use crate::units::Pid;
@@ -77,11 +79,29 @@ impl State {
             }
             return Answer::GoOn;
         }
+        if call.number == libc::SYS_openat {
+            return self.open(call).map_or(Answer::GoOn, Answer::Opens);
+        }
         match self.scan(call) {
             Ok(Some(count)) => Answer::Returns(count),
             Ok(None) => Answer::GoOn,
             Err(error) => Answer::Fails(error.raw_os_error().unwrap_or(libc::EIO)),
         }
+    }
+
+    /// Answers the opening of a frozen process's smaps. None for any other file, which the kernel opens.
+    fn open(&mut self, call: &Call) -> Option<OwnedFd> {
+        let [descriptor, address, ..] = call.arguments;
+        let mut name = [0u8; smaps::NAME.to_bytes_with_nul().len()];
+        let smaps = self.copy.smaps.as_ref().ok().filter(|_| self.is_freezing)?;
+        transfer(call.pid, address, &mut name, libc::process_vm_readv).ok()?;
+        if name != smaps::NAME.to_bytes_with_nul() {
+            return None;
+        }
+        let directory = descriptor_of(call.pid, descriptor as i32).ok()?;
+        let pid = link(&directory).ok()?.to_str()?.strip_prefix("/proc/")?.parse().ok()?;
+        let answer = smaps.of(pid, &directory);
+        answer.map_err(|why| self.copy.walked.push(format!("process {pid}: {why}"))).ok()
     }
 
     /// Answers a scan of the page tables of a process whose memory is copied. None for any other.
@@ -91,7 +111,7 @@ impl State {
         }
         let [descriptor, _, address, ..] = call.arguments;
         let file = File::from(descriptor_of(call.pid, descriptor as i32)?);
-        let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        let link = link(&file)?;
         let pid = link.to_str().and_then(|link| link.strip_prefix("/proc/")?.strip_suffix("/pagemap"));
         let pid: Option<Pid> = pid.and_then(|pid| pid.parse().ok());
         let Some(process) = self.copy.processes.iter_mut().find(|process| Some(process.pid) == pid) else {
@@ -117,6 +137,11 @@ impl State {
     }
 }
 
+/// The path of an open file.
+fn link(file: &impl AsRawFd) -> io::Result<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
 type Transfer = unsafe extern "C" fn(
     libc::pid_t,
     *const libc::iovec,
@@ -126,7 +151,7 @@ type Transfer = unsafe extern "C" fn(
     libc::c_ulong,
 ) -> isize;
 
-/// Copies structs of 64-bit numbers from or to a process.
+/// Copies structs of numbers from or to a process.
 fn transfer<T>(pid: Pid, address: u64, structs: &mut [T], by: Transfer) -> io::Result<()> {
     let bytes = size_of_val(structs);
     if bytes == 0 {

@@ -1,0 +1,110 @@
+//! Mappings of pagehaul's own, by which it learns what the kernel prints of each flag.
+
+use std::ffi::c_void;
+use std::io;
+use std::ptr;
+
+use rustix::mm::{
+    Advice, MapFlags, MlockFlags, ProtFlags, UserfaultfdFlags, madvise, mlock_with, mmap_anonymous, munmap,
+    userfaultfd,
+};
+
+use super::super::userfault::Userfault;
+use super::flag_reader::{FlagReader, Flags};
+use super::flags::Names;
+use crate::mapping;
+use crate::units::{Pid, page_size};
+
+/// Learns the letters from all mappings of this program, and from some that have the flags which programs give to theirs.
+pub(super) fn names(reader: &FlagReader) -> Result<Names, String> {
+    let probes = Probe::all();
+    let me = std::process::id() as Pid;
+    let found = reader.read(me).map_err(|error| format!("the BPF program cannot be run: {error}"))?;
+    let printed = mapping::read(me, me).map_err(|error| error.to_string())?;
+    drop(probes);
+    let mut names = Names::default();
+    for mapping in &printed {
+        // Other threads may map memory between the two readings.
+        let is_same = |flags: &&Flags| flags.start == mapping.range.start && flags.end == mapping.range.end;
+        if let Some(flags) = found.iter().find(is_same) {
+            names.compare(flags.flags, &mapping.flags)?;
+        }
+    }
+    Ok(names)
+}
+
+/// Memory that is mapped for nothing else.
+struct Probe {
+    address: *mut c_void,
+    length: usize,
+    /// Tracks writes to it; without it, the mapping loses the flag.
+    userfault: Option<Userfault>,
+}
+
+impl Probe {
+    /// What the system does not allow is left out.
+    fn all() -> Vec<Self> {
+        let (private, write) = (MapFlags::PRIVATE, ProtFlags::READ | ProtFlags::WRITE);
+        let (page, huge) = (page_size() as usize, 2 << 20);
+        let advices = [
+            Advice::LinuxDontFork,
+            Advice::LinuxDontDump,
+            Advice::LinuxHugepage,
+            Advice::LinuxNoHugepage,
+            Advice::LinuxMergeable,
+            Advice::LinuxWipeOnFork,
+            Advice::Sequential,
+            Advice::Random,
+        ];
+        let advised = advices.into_iter().filter_map(|advice| {
+            let probe = Self::new(page, write, private)?;
+            // SAFETY: nothing else knows of this memory.
+            unsafe { madvise(probe.address, page, advice) }.ok()?;
+            Some(probe)
+        });
+        let locked = [MlockFlags::empty(), MlockFlags::ONFAULT].into_iter().filter_map(|flags| {
+            let probe = Self::new(page, write, private)?;
+            // SAFETY: nothing else knows of this memory.
+            unsafe { mlock_with(probe.address, page, flags) }.ok()?;
+            Some(probe)
+        });
+        let mapped = [
+            (page, write, private | MapFlags::NORESERVE),
+            (page, write, private | MapFlags::GROWSDOWN),
+            (page, write, MapFlags::SHARED),
+            (page, ProtFlags::READ, MapFlags::SHARED),
+            (page, ProtFlags::empty(), private),
+            (page, ProtFlags::EXEC, private),
+            (huge, write, private | MapFlags::NORESERVE | MapFlags::HUGETLB),
+        ];
+        let mapped =
+            mapped.into_iter().filter_map(|(length, access, flags)| Self::new(length, access, flags));
+        let mut tracked = Self::new(page, write, private);
+        if let Some(probe) = &mut tracked {
+            probe.userfault = probe.track().ok();
+        }
+        advised.chain(locked).chain(mapped).chain(tracked).collect()
+    }
+
+    fn new(length: usize, access: ProtFlags, flags: MapFlags) -> Option<Self> {
+        // SAFETY: a new mapping, where none is.
+        let address = unsafe { mmap_anonymous(ptr::null_mut(), length, access, flags) }.ok()?;
+        Some(Self { address, length, userfault: None })
+    }
+
+    /// Tracks writes to it, as to the memory of the processes.
+    fn track(&self) -> io::Result<Userfault> {
+        let start = self.address.addr() as u64;
+        // SAFETY: it makes a descriptor.
+        let userfault = Userfault::new(unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC) }?)?;
+        userfault.register(&(start..start + self.length as u64))?;
+        Ok(userfault)
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped by `new`, and nothing else knows of it.
+        let _ = unsafe { munmap(self.address, self.length) };
+    }
+}
