@@ -747,19 +747,25 @@ fn sigkill_leaves_no_mark_and_no_descriptor() {
     let descriptors =
         |subject: &Subject| fs::read_dir(format!("/proc/{}/fd", subject.pid())).unwrap().count();
     let before = descriptors(&subject);
-    let mut marked = 0;
-    for moment in 0..30 {
+    // Lets it go until it has made so many system calls that read.
+    let run_to = |subject: &Subject, reads: u64| {
         let mut command = with_criu("checkpoint");
         command.args(["-q", "--leave-running", "--force", &subject.pid()]).arg(&path).stderr(Stdio::null());
-        let (mut all_ended, write) = std::io::pipe().unwrap();
-        let mut child = inheriting(&mut command, write).spawn().unwrap();
+        let (all_ended, write) = std::io::pipe().unwrap();
+        let child = inheriting(&mut command, write).spawn().unwrap();
         drop(command);
-        // It reads more of /proc at the beginning than later.
-        while counted(child.id(), "syscr") < moment * 12
-            && state_and_group(child.id()).is_some_and(|(state, _)| state != 'Z')
-        {
-            std::hint::spin_loop();
+        let mut made = 0;
+        while made < reads && state_and_group(child.id()).is_some_and(|(state, _)| state != 'Z') {
+            made = made.max(counted(child.id(), "syscr"));
         }
+        (child, all_ended, made)
+    };
+    let (mut child, mut all_ended, most) = run_to(&subject, u64::MAX);
+    child.wait().unwrap();
+    all_ended.read_to_end(&mut Vec::new()).unwrap();
+    let mut marked = 0;
+    for moment in 0..30 {
+        let (mut child, mut all_ended, _) = run_to(&subject, moment * most / 30);
         marked += u32::from(is_marked(&subject));
         child.kill().unwrap();
         child.wait().unwrap();
