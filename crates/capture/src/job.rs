@@ -273,6 +273,11 @@ fn owner_warnings(rules: &OwnerRules, tally: &Tally) -> Vec<String> {
         let pages = tally.unknown_files;
         warnings.push(format!("{pages} pages of files whose file system is not known are kept"));
     }
+    if tally.missing_of_owners > 0 {
+        let pages = tally.missing_of_owners;
+        warnings
+            .push(format!("pages of the owners whose pages are to be kept that the source lacks: {pages}"));
+    }
     let user = [PageClass::Cache, PageClass::CachePrivate, PageClass::Anon, PageClass::HugeTlb];
     if rules.keep.is_some() && user.iter().all(|class| tally.kept[*class as usize] == 0) {
         warnings.push("no page of the owners whose pages are to be kept is in the dump".into());

@@ -28,6 +28,8 @@ pub(crate) struct Tally {
     pub(crate) unknown_files: u64,
     /// Excluded by the dump that is the source.
     pub(crate) missing: u64,
+    /// Those among them of owners whose pages are kept, if some are left out by their owner.
+    pub(crate) missing_of_owners: u64,
     /// Kept pages by [`Priority`], if pages are ordered by it.
     pub(crate) by_priority: [u64; Priority::COUNT],
     /// Pages whose struct pages contradict each other or the kernel image: they are kept.
@@ -46,6 +48,7 @@ impl Tally {
         self.dropped += other.dropped;
         self.unknown_files += other.unknown_files;
         self.missing += other.missing;
+        self.missing_of_owners += other.missing_of_owners;
         self.contradictions += other.contradictions;
         for (sum, pages) in self.by_priority.iter_mut().zip(other.by_priority) {
             *sum += pages;
@@ -215,6 +218,8 @@ impl Selector<'_> {
         let on_lists = self.mark_free(first, kept);
         if let Some(judge) = &mut self.judge {
             judge.finish(&mut self.classes);
+            let absent = self.exists.iter().zip(kept.iter()).map(|(exists, stored)| exists & !stored);
+            tally.missing_of_owners = judge.count_kept(&self.classes, &self.excludes, absent);
         }
         for (classes, word) in self.classes.chunks_exact(64).zip(kept.iter_mut()) {
             *word = select_word(classes, *word, &self.excludes, &mut tally);

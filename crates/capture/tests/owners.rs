@@ -9,8 +9,10 @@ use pagehaul_capture::{
     CgroupRules, FileLayout, Format, KeepRules, Options, OwnerError, OwnerFilter, OwnerRules, ProcessTables,
     Target, capture, estimate, kept_bytes,
 };
+use pagehaul_physmem::MapPolicy;
 use pagehaul_run::Progress;
 use pagehaul_synth::{Class, Content, Era, Kind, Machine, PAGE};
+use pagehaul_vmcore::Source;
 
 /// Pages of the process: its own, one that it must not touch at the moment, one of a file, and a huge page.
 const OWN: u64 = 0x4001;
@@ -172,6 +174,30 @@ fn the_level_applies_first() {
     // Of user space by the level; by owner the other cached and the free pages.
     assert_eq!((excluded("anon"), excluded("free")), (Some(4 + 4 + 512), None));
     assert_eq!(report.other_owners, Some(4 + 8));
+}
+
+#[test]
+fn pages_that_the_source_lacks_are_counted() {
+    let bench = bench(None);
+    let keep = || Some(KeepRules { processes: processes(), cgroups: None });
+    let warned = |source: &Source, name: &str, level: &str| {
+        let filter = OwnerFilter::new(source.memory(), rules(keep(), None), 1 << 20).unwrap();
+        let options = Options { owners: Some(Arc::new(filter)), ..options(level, "zlib", Format::Kdump) };
+        let (_, report) = bench.capture_from(source, name, &options);
+        let lacks =
+            |warning: &String| warning.split_once("the source lacks: ").map(|(_, count)| count.to_owned());
+        report.warnings.iter().find_map(lacks)
+    };
+    let source_of = |level: &str| {
+        let (path, _) = bench.capture(level, &options(level, "zlib", Format::Kdump));
+        Source::open(&path, MapPolicy::default()).unwrap()
+    };
+    assert_eq!(warned(&bench.source(), "whole", "0"), None);
+    // All of the process but its page of a file, and that page only.
+    assert_eq!(warned(&source_of("user"), "no-user", "0").as_deref(), Some("514"));
+    assert_eq!(warned(&source_of("cache"), "no-cache", "0").as_deref(), Some("1"));
+    // What the level excludes is not asked for.
+    assert_eq!(warned(&source_of("free,user"), "neither", "user"), None);
 }
 
 #[test]

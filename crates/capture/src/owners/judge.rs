@@ -2,7 +2,7 @@
 
 use pagehaul_kernel::{Kernel, PageClass, Scanned, StructPage};
 use pagehaul_machine::Pfn;
-use pagehaul_physmem::PhysMemory;
+use pagehaul_physmem::{PhysMemory, bits};
 
 use super::file::Files;
 use super::{CgroupRules, OwnerFilter};
@@ -179,6 +179,28 @@ impl<'a> Judge<'a> {
     /// Returns the verdicts on the pages of the block.
     pub(crate) fn verdicts(&self) -> &Verdicts {
         &self.verdicts
+    }
+
+    /// Counts among `pages` those of user space that are kept for their owner, and that the level does not exclude.
+    pub(crate) fn count_kept(
+        &self,
+        classes: &[PageClass],
+        excludes: &[bool; PageClass::COUNT],
+        pages: impl Iterator<Item = u64>,
+    ) -> u64 {
+        if self.filter.rules.keep.is_none() {
+            return 0;
+        }
+        let Verdicts { others, dropped, .. } = &self.verdicts;
+        let words = pages.zip(others.iter().zip(dropped)).zip(classes.chunks(64));
+        let count = |((pages, (others, dropped)), classes): ((u64, (&u64, &u64)), &[PageClass])| {
+            let is_kept = |class: &PageClass| {
+                is_user(*class) && excludes.get(*class as usize).is_some_and(|excluded| !excluded)
+            };
+            let kept = [pages & !others & !dropped];
+            bits::ones(&kept).filter(|page| classes.get(*page).is_some_and(is_kept)).count() as u64
+        };
+        words.map(count).sum()
     }
 
     /// Corrects the classes of cached pages that look like kernel memory, and the verdicts by the final classes.
