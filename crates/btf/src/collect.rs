@@ -127,7 +127,10 @@ impl<'a> Object<'a> {
             }
             let Some(node) = above.pop() else { break };
             walk.items.push(Object::new(space, node.wrapping_sub(offset), record));
-            at = memory.u64(node.wrapping_add(right)).unwrap_or(0);
+            at = memory.u64(node.wrapping_add(right)).unwrap_or_else(|error| {
+                walk.broken = Some(format!("the tree at {:#x}: {error}", self.address()));
+                0
+            });
         }
         space.will_need(&walk.items);
         Ok(walk)
@@ -160,7 +163,13 @@ impl<'a> Object<'a> {
             }
             let record = space.record("xa_node")?;
             let node = Object::new(space, entry - 2, record);
-            let (Ok(shift), Ok(slots)) = (node.number("shift"), node.get("slots")) else { continue };
+            let (shift, slots) = match (node.number("shift"), node.get("slots")) {
+                (Ok(shift), Ok(slots)) => (shift, slots),
+                (Err(why), _) | (_, Err(why)) => {
+                    walk.broken = Some(format!("the xarray at {:#x}: {why}", self.address()));
+                    continue;
+                }
+            };
             if shift >= above {
                 walk.broken = Some(format!("the xarray at {:#x} contradicts itself", self.address()));
                 continue;

@@ -6,6 +6,12 @@ pub enum Fault {
     /// The kernel has no such type.
     #[error("the kernel's BTF has no type {0}")]
     NoType(String),
+    /// There are no types at all: the kernel has none, or they could not be read.
+    #[error("the type {0} is not known without the kernel's BTF")]
+    NoBtf(String),
+    /// A list that could lead to what is asked for could not be read to its end.
+    #[error("{0}")]
+    NotRead(String),
     /// The type has no such field.
     #[error("{record} has no field {field}")]
     NoField {

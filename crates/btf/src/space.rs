@@ -95,7 +95,12 @@ impl<'a> Space<'a> {
 
     /// Returns the number of a structure.
     pub fn record(&self, name: &str) -> Result<TypeId, Fault> {
-        self.btf.record(name).ok_or_else(|| Fault::NoType(name.to_owned()))
+        self.btf.record(name).ok_or_else(|| self.no_type(name))
+    }
+
+    /// Returns why a type, or an enumerator, cannot be had.
+    pub fn no_type(&self, name: &str) -> Fault {
+        if self.btf.is_empty() { Fault::NoBtf(name.to_owned()) } else { Fault::NoType(name.to_owned()) }
     }
 
     /// Returns whether a structure has a member.
@@ -105,7 +110,7 @@ impl<'a> Space<'a> {
 
     /// Returns the size of a structure in bytes.
     pub fn size_of(&self, record: &str) -> Result<u64, Fault> {
-        self.btf.size(self.record(record)?).ok_or_else(|| Fault::NoType(record.to_owned()))
+        self.btf.size(self.record(record)?).ok_or_else(|| self.no_type(record))
     }
 
     /// Returns the offset of a member in bytes.

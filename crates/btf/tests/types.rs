@@ -262,6 +262,12 @@ fn trees_are_read_in_order_and_loops_end() {
         (starts.collect::<Vec<_>>(), walk.broken)
     };
     assert_eq!(starts(&memory), (vec![1, 2, 3], None));
+    // What is right of the root cannot be read.
+    let right = memory.0.remove(&0x3010).unwrap();
+    let (found, broken) = starts(&memory);
+    assert_eq!(found, [1, 2]);
+    assert!(broken.unwrap().contains("the tree at 0x1000: "));
+    memory.put(0x3010, &[right]);
     // The left child of the first is the root.
     memory.put(0x2018, &[0x3008]);
     let (found, broken) = starts(&memory);
@@ -294,6 +300,12 @@ fn xarrays_have_indices_and_refuse_nodes_that_do_not_descend() {
     };
     // 0x15 is a value, not a pointer.
     assert_eq!(entries(&memory), (vec![(1, 0x8000), (8, 0x9000)], None));
+    // A node that cannot be read.
+    let shift = memory.0.remove(&0x2_0000).unwrap();
+    let (found, broken) = entries(&memory);
+    assert_eq!(found, [(8, 0x9000)]);
+    assert!(broken.unwrap().contains("the xarray at 0x1000: "));
+    memory.put(0x2_0000, &[shift]);
     memory.put(0x1_0010, &[0x2_0002]);
     let (found, broken) = entries(&memory);
     assert_eq!(found, [(1, 0x8000), (8, 0x9000)]);

@@ -8,6 +8,7 @@ use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory, ReadError, View};
 use crate::address_space::AddressSpace;
 use crate::direct_map::DirectMap;
 use crate::error::TranslateError;
+use crate::lost::Lost;
 use crate::translate::Translator;
 use pagehaul_machine::Extent;
 
@@ -32,6 +33,11 @@ pub trait ReadVirtual {
     /// Returns another reader of the same memory, for another thread; `None` if reads are not worth threads: they wait for no server.
     fn another(&self) -> Option<Box<dyn ReadVirtual + Send + '_>> {
         None
+    }
+
+    /// Returns what reads could not have since the last call, because the source lost it.
+    fn take_lost(&self) -> Lost {
+        Lost::default()
     }
 
     /// Announces ranges that are read soon. A source on a server fetches them together; others do nothing.
@@ -109,6 +115,7 @@ pub struct VirtualMemory<'a> {
     memory: &'a dyn PhysMemory,
     direct_map: RefCell<DirectMap>,
     state: RefCell<State<'a>>,
+    lost: RefCell<Lost>,
 }
 
 struct State<'a> {
@@ -133,7 +140,13 @@ impl<'a> VirtualMemory<'a> {
     ) -> Self {
         let state =
             State { view: memory.view(), numbers: vec![EMPTY; SLOTS], pages: vec![0; SLOTS * PAGE_SIZE] };
-        Self { translator, memory, direct_map: RefCell::new(direct_map), state: RefCell::new(state) }
+        Self {
+            translator,
+            memory,
+            direct_map: RefCell::new(direct_map),
+            state: RefCell::new(state),
+            lost: RefCell::default(),
+        }
     }
 
     /// Sets where the direct map starts, for a kernel whose memory sections do not tell.
@@ -234,6 +247,10 @@ impl ReadVirtual for VirtualMemory<'_> {
         self.is_remote().then(|| Box::new(other()) as _)
     }
 
+    fn take_lost(&self) -> Lost {
+        self.lost.take()
+    }
+
     fn will_need(&self, ranges: &[Range<u64>]) {
         if self.is_remote() {
             self.announce(ranges);
@@ -257,7 +274,7 @@ impl ReadVirtual for VirtualMemory<'_> {
             let len = if run > 0 { run } else { rest.len().min(PAGE_SIZE - inside) };
             let (piece, later) = rest.split_at_mut(len);
             if run == 0 {
-                self.read_in_page(at, inside, piece)?;
+                self.read_in_page(at, inside, piece).inspect_err(|why| self.lost.borrow_mut().add(why))?;
             }
             at = at.checked_add(piece.len() as u64).ok_or(TranslateError::NotCanonical { vaddr })?;
             rest = later;
