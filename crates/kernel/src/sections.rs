@@ -109,13 +109,21 @@ impl Sections {
                 Some(why) if source.state() == PageState::Absent => KernelError::NoStructPages { why },
                 _ => KernelError::Structure { what: "mem_section", source },
             })?;
-        [table(pointed, Some(per_page)), plain]
-            .into_iter()
-            .find(|table| table.leads_somewhere(tables, view))
-            .ok_or_else(|| {
+        let pointed = table(pointed, Some(per_page));
+        if pointed.leads_somewhere(tables, view) {
+            return Ok(pointed);
+        }
+        if plain.leads_somewhere(tables, view) {
+            return Ok(plain);
+        }
+        // What is lost says nothing of the notes.
+        Err(match pointed.lost(per_page, tables, view) {
+            Some(source) => KernelError::Structure { what: "table of memory sections", source },
+            None => {
                 let expected = "neither there nor where it points is a table of memory sections";
                 bad("SYMBOL(mem_section)", format_args!("{symbol:x}"), expected)
-            })
+            }
+        })
     }
 
     /// Pages in a section.
@@ -227,6 +235,17 @@ impl Sections {
             }
         }
         false
+    }
+
+    /// Returns why the first entry of a table of roots cannot be read, if the source lost it.
+    fn lost(&self, per_root: u64, tables: &Translator, view: &mut dyn View) -> Option<TranslateError> {
+        let is_lost = |why: &TranslateError| matches!(why.state(), PageState::Missing | PageState::Damaged);
+        let first = self.tried(tables, view).start / per_root;
+        let root = match tables.read_u64(view, self.table.wrapping_add(first * 8)) {
+            Ok(root) if is_kernels(root) => root,
+            found => return found.err().filter(is_lost),
+        };
+        tables.read_u64(view, root.wrapping_add(self.map_offset)).err().filter(is_lost)
     }
 
     /// Numbers of the sections that `leads_somewhere` looks at.

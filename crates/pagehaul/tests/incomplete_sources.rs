@@ -78,14 +78,16 @@ fn of_a_cut_file_the_cut_is_said_first() {
         // Within the headers, the notes, and memory.
         for length in [0x1400, 0x1800, 0x1f00, 0x2400, 0x3000, 0x20_0000] {
             std::fs::write(setup.path("cut"), &bytes[..length]).unwrap();
-            for command in ["pages", "triage", "dmesg"] {
-                let output = setup.run(&[command, "cut"]);
+            for command in
+                [&["pages", "cut"][..], &["triage", "cut"], &["dmesg", "cut"], &["capture", "cut", "none"]]
+            {
+                let output = setup.run(command);
                 let said = String::from_utf8(output.stderr).unwrap();
                 let first = said.lines().next().unwrap_or_default();
-                assert!(!output.status.success(), "{name}, {length:#x}, {command}: {said}");
+                assert!(!output.status.success(), "{name}, {length:#x}, {command:?}: {said}");
                 let cause = first.split("; ").next().unwrap_or_default();
                 let named = cause.contains("truncated") || first.contains("it is truncated or damaged");
-                assert!(named, "{name}, {length:#x}, {command}: {said}");
+                assert!(named, "{name}, {length:#x}, {command:?}: {said}");
             }
         }
     }

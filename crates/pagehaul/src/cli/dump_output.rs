@@ -21,8 +21,8 @@ use pagehaul_upload::encrypted::{self, Written};
 use pagehaul_upload::{Means, UploadError, Uploading, is_remote};
 use pagehaul_vmcore::Source;
 
-use crate::cli::encrypt_to;
 use crate::cli::options::{Overwrite, Reporting, Threads};
+use crate::cli::{completeness, encrypt_to};
 use crate::printed::print;
 use crate::{exit, run, signals, standard_output, usage};
 
@@ -421,6 +421,11 @@ fn about<T>(source: &Source, result: Result<T, CaptureError>) -> anyhow::Result<
     result.map_err(|error| {
         let about_source = matches!(error, CaptureError::Kernel(_) | CaptureError::Layout(_));
         let error = anyhow::Error::from(error);
-        if about_source { error.context(source.path().display().to_string()) } else { error }
+        match about_source {
+            false => error,
+            // What is missing of a file that was cut explains the error.
+            true if source.lacks_pages() => error.context(completeness::warnings(source).join("; ")),
+            true => error.context(source.path().display().to_string()),
+        }
     })
 }
