@@ -502,6 +502,51 @@ fn lists_that_break_off_are_no_totals() {
     assert!(!said.contains("none taints"), "{said}");
 }
 
+/// Cut copies of a dump.
+const CUTS: usize = 40;
+
+#[test]
+fn what_a_cut_copy_of_a_dump_lacks_is_neither_gone_nor_denied() {
+    let setup = setup(&inside());
+    let whole = fs::read(setup.path("vmcore")).unwrap();
+    let used: Vec<usize> = (0..whole.len())
+        .step_by(4096)
+        .filter(|at| whole[*at..].iter().take(4096).any(|byte| *byte != 0))
+        .collect();
+    fs::write(setup.path("cut"), &whole).unwrap();
+    let cut = fs::OpenOptions::new().write(true).open(setup.path("cut")).unwrap();
+    let mut reports = 0;
+    // Each ends earlier than the last.
+    for len in used.iter().rev().step_by(used.len().div_ceil(CUTS)) {
+        cut.set_len(*len as u64).unwrap();
+        let output = setup.run(&["triage", "cut"]);
+        let said = String::from_utf8(output.stdout).unwrap();
+        if output.status.code() != Some(3) || said.is_empty() {
+            continue;
+        }
+        reports += 1;
+        let [changes, _] = incomplete(&setup, &["triage", "diff", "vmcore", "cut"]);
+        for wrong in ["Gone stack", "New stack", "\n  - ", "\nModules\n"] {
+            assert!(!changes.contains(wrong), "{len} bytes, {wrong}: {changes}");
+        }
+        let page = format!("{len}.html");
+        setup.run(&["triage", "--html", &page, "cut"]);
+        let page = fs::read_to_string(setup.path(&page)).unwrap();
+        for text in [&said, &page] {
+            assert!(!text.contains("at least 0"), "{len} bytes: {text}");
+        }
+        let lacks_tasks = said.contains("\n  tasks: ");
+        assert!(!lacks_tasks || !said.contains("no task waits for"), "{len} bytes: {said}");
+        if let Ok(task) = String::from_utf8(setup.run(&["triage", "--pid", "20", "cut"]).stdout)
+            && !task.is_empty()
+        {
+            assert!(task.contains("\nMissing\n") && task.contains("it is truncated"), "{len} bytes: {task}");
+            assert!(!task.contains("\n  memory: ") && !task.contains("\n  slab: "), "{len} bytes: {task}");
+        }
+    }
+    assert!(reports > 2, "{reports}");
+}
+
 /// Runs `triage` with at most so many KiB of memory and a minute of CPU. It has to end by itself, with a report or an error.
 fn limited(setup: &Setup, kib: u64, options: &str) -> Option<String> {
     let script = format!("ulimit -d {kib}; ulimit -t 60; exec {BINARY} triage {options}");

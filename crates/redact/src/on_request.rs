@@ -47,6 +47,7 @@ impl Redaction {
             name: _,
             address: _,
             sequence: _,
+            runs: _,
             runs_for: _,
             cpus: _,
             tasks: _,

@@ -100,6 +100,8 @@ pub struct Facts<'a> {
     pub net: &'a Net,
     /// The vmalloc space.
     pub vmalloc: Option<&'a Vmalloc>,
+    /// Whether all of CPUs could be read: else one without registers may have left some.
+    pub knows_cpus: bool,
     /// Whether all modules are known: else an address without a name can be code of one.
     pub knows_modules: bool,
 }
@@ -623,7 +625,7 @@ fn since(facts: &Facts<'_>) -> &'static str {
 }
 
 fn silent_cpus(facts: &Facts<'_>) -> Option<Finding> {
-    facts.died?;
+    facts.died.filter(|_| facts.knows_cpus)?;
     let silent: Vec<String> = facts
         .cpus
         .iter()

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use pagehaul_btf::{Btf, Fault, Object, Space};
-use pagehaul_kernel::{AddressSpace, ReadVirtual};
+use pagehaul_kernel::{AddressSpace, Lost, ReadVirtual};
 use pagehaul_machine::{Arch, PageSize};
 use pagehaul_symbols::Symbols;
 
@@ -46,6 +46,8 @@ pub(crate) struct Known<'a> {
     cpu_count: u64,
     per_cpu_offsets: u64,
     warnings: Vec<String>,
+    symbols_whole: bool,
+    unwinds_whole: bool,
     modules_known: bool,
     modules_whole: bool,
     runs: bool,
@@ -88,9 +90,19 @@ impl<'a> Machine<'a> {
         self.known.modules_whole
     }
 
-    /// Whether stacks can be unwound beyond their first frame.
+    /// Whether the tables of symbols could be read whole: else symbols that the kernel has can be unknown, or have wrong names.
+    pub(crate) fn symbols_whole(&self) -> bool {
+        self.known.symbols_whole
+    }
+
+    /// Whether the table of unwind data could be read whole, if there is one.
+    pub(crate) fn unwinds_whole(&self) -> bool {
+        self.known.unwinds_whole
+    }
+
+    /// Whether stacks can be unwound beyond their first frame, with a table that could be read whole.
     pub(crate) fn unwinds(&self) -> bool {
-        self.known.records.is_some() || self.known.table.is_some()
+        self.known.unwinds_whole && (self.known.records.is_some() || self.known.table.is_some())
     }
 
     /// Returns what VMCOREINFO and the page tables say.
@@ -122,7 +134,8 @@ impl<'a> Machine<'a> {
         if self.space.record(record).is_ok() {
             return Ok(self.space.with(self.space.shared_btf()));
         }
-        for added in self.variable("btf_modules", "list_head")?.list("btf_module", "list")?.items {
+        let walk = self.variable("btf_modules", "list_head")?.list("btf_module", "list")?;
+        for added in walk.items {
             if added.get("module->name")?.text()? != module {
                 continue;
             }
@@ -133,7 +146,18 @@ impl<'a> Machine<'a> {
                 .map_err(|_| Fault::NoType(format!("{record} (the BTF of {module} is damaged)")))?;
             return Ok(self.space.with(Arc::new(btf)));
         }
-        Err(Fault::NoType(record.to_owned()))
+        // The types of a module whose entry is lost are not known, and those of one that was not found neither.
+        Err(match walk.broken {
+            Some(why) => Fault::NotRead(format!(
+                "the types of {module}, which have {record}, were not found: the list of types of modules was not read to its end: {why}"
+            )),
+            None => Fault::NoType(record.to_owned()),
+        })
+    }
+
+    /// Returns what reads could not have since the last call, because the source lost it.
+    pub(crate) fn take_lost(&self) -> Lost {
+        self.memory().take_lost()
     }
 
     /// Returns the memory.
@@ -180,7 +204,12 @@ impl<'a> Machine<'a> {
 
     /// Returns the address of a kernel symbol.
     pub fn symbol(&self, name: &str) -> Result<u64, Fault> {
-        self.known.symbols.address(name).ok_or_else(|| Fault::NoSymbol(name.to_owned()))
+        self.known.symbols.address(name).ok_or_else(|| match self.symbols_whole() {
+            true => Fault::NoSymbol(name.to_owned()),
+            false => Fault::NotRead(format!(
+                "the symbol {name} was not found in what could be read of the symbols"
+            )),
+        })
     }
 
     /// Returns a kernel variable. BTF has no variables, so the caller names the type.

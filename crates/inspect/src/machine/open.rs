@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pagehaul_btf::{Btf, Space};
-use pagehaul_kernel::{AddressSpace, ReadVirtual, VirtualMemory};
+use pagehaul_kernel::{AddressSpace, Lost, ReadVirtual, VirtualMemory};
 use pagehaul_machine::Unwinding;
 use pagehaul_symbols::{Kallsyms, SymbolError, Symbols};
 
@@ -29,7 +29,9 @@ impl<'a> Machine<'a> {
         memory: &'a VirtualMemory<'_>,
         notes: &'a [u8],
     ) -> Result<Self, OpenError> {
-        Ok(Self::with_symbols(kernel, memory, notes, Kallsyms::read(kernel.info(), memory)?))
+        let symbols = Kallsyms::read(kernel.info(), memory)?;
+        let lost = lost_tables(&symbols, memory);
+        Ok(Self::with_symbols(kernel, memory, notes, symbols, lost))
     }
 
     /// As [`open`](Self::open), for memory that records what is read. Symbols are searched in `unrecorded`, the same
@@ -44,7 +46,8 @@ impl<'a> Machine<'a> {
         let tables = symbols.extent();
         let len = tables.end.saturating_sub(tables.start).min(MAX_SYMBOL_TABLES);
         memory.readable_bytes(tables.start, len as usize);
-        Ok(Self::with_symbols(kernel, memory, notes, symbols))
+        let lost = lost_tables(&symbols, unrecorded);
+        Ok(Self::with_symbols(kernel, memory, notes, symbols, lost))
     }
 
     /// Reads types, modules and unwind tables of a kernel whose symbols are known.
@@ -53,6 +56,7 @@ impl<'a> Machine<'a> {
         memory: &'a VirtualMemory<'_>,
         notes: &'a [u8],
         symbols: Kallsyms,
+        lost_symbols: Lost,
     ) -> Self {
         let symbols = Symbols::new(symbols);
         image::announce(&symbols, memory);
@@ -69,6 +73,9 @@ impl<'a> Machine<'a> {
             warnings.push(format!("{why}: only the log, symbols and stacks of CPUs can be shown"));
             Btf::default()
         });
+        let lost_symbols = lost_symbols.describe();
+        warnings.extend(lost_symbols.iter().map(|why| format!("symbols: {why}")));
+        drop(memory.take_lost());
         let records = frame_records(kernel.arch().unwinding(), &btf);
         let mut table = None;
         if records.is_none() {
@@ -76,7 +83,11 @@ impl<'a> Machine<'a> {
                 .map_err(|why| warnings.push(format!("stacks have one frame only: {why}")))
                 .ok();
         }
+        let lost_table = memory.take_lost().describe().filter(|_| table.is_some());
+        warnings.extend(lost_table.iter().map(|why| format!("stacks: {why}")));
         let known = Known {
+            symbols_whole: lost_symbols.is_none(),
+            unwinds_whole: lost_table.is_none(),
             kernel,
             notes,
             per_cpu_offsets: symbols.address("__per_cpu_offset").unwrap_or(0),
@@ -100,9 +111,14 @@ impl<'a> Machine<'a> {
     }
 
     fn with_modules(self) -> Self {
+        drop(self.take_lost());
         let loaded = module_list::read(&self);
+        let lost = self.take_lost().describe();
         self.learn(|known| match loaded {
-            Ok(loaded) => known.add_modules(loaded),
+            Ok(mut loaded) => {
+                loaded.broken = loaded.broken.or(lost);
+                known.add_modules(loaded);
+            }
             Err(why) => known.warnings.push(format!("modules are not shown: {why}")),
         })
     }
@@ -125,6 +141,19 @@ impl Known<'_> {
             self.modules.push(loaded.module);
         }
     }
+}
+
+/// Returns what the source lost of the tables of symbols, if it lost something that reading them needed: a search for them reads more
+/// than these tables.
+fn lost_tables(symbols: &Kallsyms, memory: &dyn ReadVirtual) -> Lost {
+    let lost = memory.take_lost();
+    if lost.is_empty() {
+        return lost;
+    }
+    let tables = symbols.extent();
+    let len = tables.end.saturating_sub(tables.start).min(MAX_SYMBOL_TABLES);
+    memory.readable_bytes(tables.start, len as usize);
+    memory.take_lost()
 }
 
 /// What a kernel's frame records look like; `None` if its stacks are unwound with ORC.

@@ -57,6 +57,9 @@ pub struct Detail {
     /// Why some mappings may be missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vmas_broken: Option<String>,
+    /// What of these facts could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
     /// Number of open files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
@@ -71,6 +74,7 @@ pub struct Detail {
 
 /// Reads the facts of a task. `cpus` are those of the report.
 pub fn detail(machine: &Machine<'_>, cpus: &[Cpu], task: &Task) -> Detail {
+    drop(machine.take_lost());
     let flags = FLAGS.iter().filter(|(flag, _)| task.flags.0 & flag != 0).map(|(_, name)| *name).collect();
     let Ok(object) = machine.space().object(task.address.0, "task_struct") else {
         return Detail { flags, ..Detail::default() };
@@ -80,8 +84,9 @@ pub fn detail(machine: &Machine<'_>, cpus: &[Cpu], task: &Task) -> Detail {
     // Kernel threads have no memory, and some kernels lack the members.
     let mapped = object.get("mm").and_then(|mm| vmas(machine, &mm.target()?));
     let (vmas, vmas_broken) = mapped.unwrap_or_default();
-    Detail {
+    let mut detail = Detail {
         flags,
+        missing: None,
         cgroup: cgroup(&object).ok(),
         mappings: object.number("mm->map_count").ok(),
         vmas,
@@ -90,7 +95,10 @@ pub fn detail(machine: &Machine<'_>, cpus: &[Cpu], task: &Task) -> Detail {
         files,
         registers: entry_registers(machine, task).unwrap_or_default(),
         kernel_registers: kernel_registers(machine, cpus, task).unwrap_or_default(),
-    }
+    };
+    detail.missing =
+        machine.take_lost().describe().map(|why| format!("files, mappings or registers of the task: {why}"));
+    detail
 }
 
 /// The path of the cgroup: names of kernfs up to its root.

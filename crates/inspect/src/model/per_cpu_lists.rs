@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
         let offset = |path: &str| space.offset_of("page", path);
         let enumerator = |name: &str| {
             let value = space.btf().enumerator(name).and_then(|value| u64::try_from(value).ok());
-            value.filter(|value| (1..64).contains(value)).ok_or_else(|| Fault::NoType(name.to_owned()))
+            value.filter(|value| (1..64).contains(value)).ok_or_else(|| space.no_type(name))
         };
         Ok(Self {
             machine,

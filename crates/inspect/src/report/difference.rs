@@ -72,7 +72,8 @@ pub struct Difference {
 }
 
 /// The parts that are compared.
-const COMPARED: [Part; 5] = [Part::Tasks, Part::Memory, Part::Slab, Part::Vmalloc, Part::Modules];
+const COMPARED: [Part; 6] =
+    [Part::Tasks, Part::Stacks, Part::Memory, Part::Slab, Part::Vmalloc, Part::Modules];
 
 /// Compares two reports.
 pub fn difference(before: &TriageReport, after: &TriageReport) -> Difference {
@@ -93,10 +94,7 @@ pub fn difference(before: &TriageReport, after: &TriageReport) -> Difference {
         (_, true) => changes_of_both(before, after),
         _ => changes(before, after),
     };
-    let mut tasks = match lacks(Part::Tasks) {
-        true => Vec::new(),
-        false => changes(states(before), states(after)),
-    };
+    let mut tasks = compare(Part::Tasks, states(before), states(after));
     tasks.sort_by(|a, b| a.name.cmp(&b.name));
     let mut findings =
         sides(findings(before), findings(after), |text| text.replace(|c: char| c.is_ascii_digit(), ""));
@@ -107,7 +105,11 @@ pub fn difference(before: &TriageReport, after: &TriageReport) -> Difference {
     if before.gaps.exceed(&after.gaps) {
         unsure_findings.new = std::mem::take(&mut findings.new);
     }
-    let mut stacks = sides(before.blocked.clone(), after.blocked.clone(), functions);
+    // What could be read of a stack that ends early is not another stack.
+    let stacks = |report: &TriageReport| {
+        report.blocked.iter().filter(|group| !group.stack.is_cut()).cloned().collect()
+    };
+    let mut stacks = sides(stacks(before), stacks(after), functions);
     forget_unknown(&mut stacks, gaps, Part::Tasks);
     forget_unknown(&mut stacks, gaps, Part::Stacks);
     let mut modules = sides(modules(before), modules(after), Clone::clone);

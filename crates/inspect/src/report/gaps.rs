@@ -33,6 +33,22 @@ pub enum Part {
 }
 
 impl Part {
+    /// All of them.
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Log,
+        Self::Cpus,
+        Self::Tasks,
+        Self::Stacks,
+        Self::Locks,
+        Self::Memory,
+        Self::Slab,
+        Self::Vmalloc,
+        Self::Requests,
+        Self::Suspended,
+        Self::Network,
+        Self::Modules,
+    ];
+
     /// Returns the name, as reports have it.
     pub fn name(self) -> &'static str {
         match self {

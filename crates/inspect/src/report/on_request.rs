@@ -101,22 +101,81 @@ pub struct OnRequest {
 impl OnRequest {
     /// Reads the sections that are asked for.
     pub fn read(machine: &Machine<'_>, report: &TriageReport, asked: &[Requested]) -> Self {
+        let tasks = &report.tasks;
         let mut found = Self::default();
         for section in asked {
             match section {
-                Requested::Timers => found.timers = Some(timers(machine, &report.tasks)),
-                Requested::Interrupts => found.interrupts = Some(interrupts(machine)),
-                Requested::Workqueues => found.workqueues = Some(workqueues(machine)),
-                Requested::Rcu => found.rcu = Some(rcu(machine, &report.tasks)),
-                Requested::Signals => found.signals = Some(signals(machine, &report.tasks)),
-                Requested::Counts => found.counts = Some(counts(&report.tasks)),
-                Requested::Pressure => found.pressure = Some(pressures(machine)),
-                Requested::Sockets => found.sockets = Some(sockets(machine, &report.tasks)),
-                Requested::Mounts => found.mounts = Some(mounts(machine, &report.tasks)),
-                Requested::Swap => found.swap = Some(swap(machine)),
-                Requested::Ipc => found.ipc = Some(ipc(machine, &report.tasks)),
+                Requested::Timers => found.timers = whole(machine, || timers(machine, tasks)),
+                Requested::Interrupts => found.interrupts = whole(machine, || interrupts(machine)),
+                Requested::Workqueues => found.workqueues = whole(machine, || workqueues(machine)),
+                Requested::Rcu => found.rcu = whole(machine, || rcu(machine, tasks)),
+                Requested::Signals => found.signals = whole(machine, || signals(machine, tasks)),
+                Requested::Counts => found.counts = whole(machine, || counts(tasks)),
+                Requested::Pressure => found.pressure = whole(machine, || pressures(machine)),
+                Requested::Sockets => found.sockets = whole(machine, || sockets(machine, tasks)),
+                Requested::Mounts => found.mounts = whole(machine, || mounts(machine, tasks)),
+                Requested::Swap => found.swap = whole(machine, || swap(machine)),
+                Requested::Ipc => found.ipc = whole(machine, || ipc(machine, tasks)),
             }
         }
         found
     }
+
+    /// Returns the names of the sections of which something could not be read, in the order of the report.
+    pub fn incomplete(&self) -> Vec<&'static str> {
+        fn reasons<T: Partial>(found: &Option<T>) -> usize {
+            found.as_ref().map_or(0, |found| found.broken().len())
+        }
+        let sections = [
+            ("workqueues", reasons(&self.workqueues)),
+            ("interrupts", reasons(&self.interrupts)),
+            ("rcu", reasons(&self.rcu)),
+            ("timers", reasons(&self.timers)),
+            ("signals", reasons(&self.signals)),
+            ("counts", reasons(&self.counts)),
+            ("pressure", reasons(&self.pressure)),
+            ("sockets", reasons(&self.sockets)),
+            ("mounts", reasons(&self.mounts)),
+            ("swap", reasons(&self.swap)),
+            ("ipc", reasons(&self.ipc)),
+        ];
+        sections.into_iter().filter(|(_, reasons)| *reasons > 0).map(|(name, _)| name).collect()
+    }
+}
+
+/// What can be read in part.
+trait Partial {
+    /// Why some may be missing.
+    fn broken(&self) -> &[String];
+    /// The same, to add to.
+    fn broken_mut(&mut self) -> &mut Vec<String>;
+}
+
+macro_rules! partial {
+    ($($section:ident),*) => {
+        $(impl Partial for $section {
+            fn broken(&self) -> &[String] {
+                &self.broken
+            }
+
+            fn broken_mut(&mut self) -> &mut Vec<String> {
+                &mut self.broken
+            }
+        })*
+    };
+}
+
+partial!(Timers, Interrupts, Workqueues, Rcu, Signals, Counts, Pressures, Sockets, Mounts, Swap, Ipc);
+
+/// Reads a section. If the source lost memory that this needs, the section says so, whatever its reader makes of it.
+fn whole<T: Partial>(machine: &Machine<'_>, read: impl FnOnce() -> T) -> Option<T> {
+    drop(machine.take_lost());
+    let mut found = read();
+    let lost = machine.take_lost().describe().or_else(|| {
+        (!machine.symbols_whole()).then(|| "not all of the symbols that it needs could be read".to_owned())
+    });
+    if found.broken().is_empty() {
+        found.broken_mut().extend(lost);
+    }
+    Some(found)
 }

@@ -53,6 +53,9 @@ pub struct TaskStack {
     /// The stack; none if it runs in user mode or cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stack: Option<StackTrace>,
+    /// Why there is none, if it is not user mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
 }
 
 /// The report of a machine.
@@ -111,7 +114,21 @@ pub struct TriageReport {
     pub tasks: Tasks,
 }
 
+/// The parts that a task is in.
+const OF_TASKS: [Part; 5] = [Part::Cpus, Part::Tasks, Part::Stacks, Part::Locks, Part::Modules];
+
 impl TriageReport {
+    /// Returns what is missing that may concern one task: the sentences of the parts that it is in, and those of the whole dump.
+    pub fn missing_of_task(&self) -> impl Iterator<Item = &str> {
+        let of_others = |why: &str| {
+            let part = Part::ALL
+                .into_iter()
+                .find(|part| why.strip_prefix(part.name()).is_some_and(|rest| rest.starts_with(':')));
+            part.is_some_and(|part| !OF_TASKS.contains(&part))
+        };
+        self.missing.iter().map(String::as_str).filter(move |why| !of_others(why))
+    }
+
     /// Reads everything, and finds what is wrong. `log` is the log, or why it cannot be read.
     pub fn new(machine: &Machine<'_>, log: Result<&KernelLog, &KernelError>) -> Self {
         let mut report = Self::read(machine, log);
@@ -137,6 +154,7 @@ impl TriageReport {
             suspended: &self.suspended,
             net: &self.net,
             vmalloc: self.vmalloc.as_ref(),
+            knows_cpus: self.gaps.is_whole(Part::Cpus),
             knows_modules: self.gaps.is_whole(Part::Modules),
         });
     }
@@ -144,39 +162,38 @@ impl TriageReport {
     /// Reads everything; the verdict is empty.
     pub fn read(machine: &Machine<'_>, log: Result<&KernelLog, &KernelError>) -> Self {
         let unwinder = machine.unwinder();
-        let mut missing = machine.warnings().to_vec();
-        let mut gaps = Gaps::default();
-        let mut note = |part: Part, nothing: bool, why: &dyn ToString| {
-            missing.push(format!("{}: {}", part.name(), why.to_string()));
-            gaps.add(part, nothing);
-        };
+        let mut notes = Notes { machine, missing: machine.warnings().to_vec(), gaps: Gaps::default() };
         ahead::report(machine);
+        drop(machine.take_lost());
         let system = system(machine);
+        notes.missing.extend(machine.take_lost().describe().map(|why| format!("the machine: {why}")));
         let empty = KernelLog::default();
         let (mut death, signature) = death(log.unwrap_or(&empty), crashed_cpu(machine).is_some());
         match log {
             Err(why) => {
                 death.unknown = Some("the log cannot be read".into());
-                note(Part::Log, true, why);
+                notes.add(Part::Log, true, why);
             }
             Ok(log) if log.damaged > 0 => {
                 let lost = format!("{} unreadable or inconsistent", counted_are(log.damaged));
-                note(Part::Log, log.records.is_empty(), &lost);
+                notes.add(Part::Log, log.records.is_empty(), &lost);
             }
             Ok(_) => {}
         }
         let log = log.unwrap_or(&empty);
         let cpus = cpus(machine, &unwinder).unwrap_or_else(|why| {
-            note(Part::Cpus, true, &why);
+            notes.add(Part::Cpus, true, &why);
             Vec::new()
         });
+        notes.lost(Part::Cpus);
         let tasks = tasks(machine).unwrap_or_else(|why| {
-            note(Part::Tasks, true, &why);
+            notes.add(Part::Tasks, true, &why);
             Tasks::default()
         });
         for why in &tasks.broken {
-            note(Part::Tasks, tasks.all.is_empty(), why);
+            notes.add(Part::Tasks, tasks.all.is_empty(), why);
         }
+        notes.lost(Part::Tasks);
         ahead::of_tasks(machine, &tasks);
         // Blocked tasks, and those that wait for a lock killably, which also are D.
         let (mut blocked, mut unread) = (Vec::new(), Vec::new());
@@ -191,14 +208,20 @@ impl TriageReport {
                 Err(why) => unread.push(format!("{}: {why}", task.label())),
             }
         }
+        let count = counted(unread.len() as u64, "blocked task");
+        if let Some(first) = unread.first() {
+            notes.add(Part::Stacks, false, &format!("{count} cannot be unwound, the first {first}"));
+        }
+        notes.lost(Part::Stacks);
         let workers = workers(machine, &tasks);
         let mut locks = locks(machine, &unwinder, &tasks, &blocked, &workers);
-        if let Some(first) = unread.first() {
-            // What these wait for is not known, so nothing can be denied.
-            locks.kinds.clear();
-            let count = counted(unread.len() as u64, "blocked task");
-            note(Part::Stacks, false, &format!("{count} cannot be unwound, the first {first}"));
-            note(
+        // A holder that sleeps, mostly for something else than a lock, is the next question.
+        for held in locks.held.iter_mut().take(MAX_HOLDERS) {
+            let task = held.owner.as_ref().and_then(|(_, pid)| tasks.by_pid(*pid));
+            held.owner_stack = task.and_then(|task| stack_of(machine, &unwinder, &cpus, task).ok()?);
+        }
+        if !unread.is_empty() {
+            notes.add(
                 Part::Locks,
                 false,
                 &format!(
@@ -206,14 +229,22 @@ impl TriageReport {
                 ),
             );
         }
-        // A holder that sleeps, mostly for something else than a lock, is the next question.
-        for held in locks.held.iter_mut().take(MAX_HOLDERS) {
-            let task = held.owner.as_ref().and_then(|(_, pid)| tasks.by_pid(*pid));
-            held.owner_stack = task.and_then(|task| stack_of(machine, &unwinder, &cpus, task));
+        notes.lost(Part::Locks);
+        if !tasks.all.is_empty() && !tasks.broken.is_empty() {
+            notes.add(Part::Locks, false, &"tasks that could not be read may wait for locks, too");
+        }
+        let unwound = machine.unwinds_whole() && notes.gaps.is_whole(Part::Stacks);
+        if !unwound && notes.gaps.is_whole(Part::Locks) {
+            notes.add(Part::Locks, false, &"tasks whose stacks could not be read may wait for locks, too");
+        }
+        // What these wait for is not known, so nothing can be denied.
+        if !notes.gaps.is_whole(Part::Locks) || !machine.symbols_whole() {
+            locks.kinds.clear();
         }
         for why in &locks.missing {
-            note(Part::Locks, tasks.all.is_empty(), why);
+            notes.add(Part::Locks, tasks.all.is_empty(), why);
         }
+        notes.lost(Part::Stacks);
         let blamed = match (death.kind, &death.task) {
             (Some(Kind::HungTask), Some((_, pid))) => blocked.iter().find(|(task, _)| task.pid == *pid),
             _ => None,
@@ -228,37 +259,51 @@ impl TriageReport {
         let blocked = group(blocked);
         let memory = memory(machine, &tasks);
         for why in &memory.missing {
-            note(Part::Memory, memory.zones.is_empty() && memory.counters.is_empty(), why);
+            notes.add(Part::Memory, memory.zones.is_empty() && memory.counters.is_empty(), why);
         }
+        if !tasks.broken.is_empty() {
+            notes.add(Part::Memory, false, &"processes that could not be read may be among the largest");
+        }
+        notes.lost(Part::Memory);
         let (slab, broken) = caches(machine).unwrap_or_else(|why| (Vec::new(), Some(why.to_string())));
-        broken.into_iter().for_each(|why| note(Part::Slab, slab.is_empty(), &why));
+        broken.into_iter().for_each(|why| notes.add(Part::Slab, slab.is_empty(), &why));
+        notes.lost(Part::Slab);
         let vmalloc = match vmalloc(machine) {
             Ok(areas) => {
-                areas.broken.iter().for_each(|why| note(Part::Vmalloc, areas.areas == 0, why));
+                areas.broken.iter().for_each(|why| notes.add(Part::Vmalloc, areas.areas == 0, why));
                 Some(areas)
             }
             Err(why) => {
-                note(Part::Vmalloc, true, &why);
+                notes.add(Part::Vmalloc, true, &why);
                 None
             }
         };
+        notes.lost(Part::Vmalloc);
         let requests = block::requests(machine).unwrap_or_else(|why| {
-            note(Part::Requests, true, &why);
+            notes.add(Part::Requests, true, &why);
             Vec::new()
         });
+        notes.lost(Part::Requests);
         let suspended = block::suspended(machine).unwrap_or_else(|why| {
             // Without disks, block requests have the same reason.
             if !matches!(why, Fault::NoSymbol(_)) {
-                note(Part::Suspended, true, &why);
+                notes.add(Part::Suspended, true, &why);
             }
             Vec::new()
         });
+        notes.lost(Part::Suspended);
         let net = net(machine).unwrap_or_else(|why| {
-            note(Part::Network, true, &why);
+            notes.add(Part::Network, true, &why);
             Net::default()
         });
         if let Some(why) = &net.broken {
-            note(Part::Network, net.devices.is_empty(), why);
+            notes.add(Part::Network, net.devices.is_empty(), why);
+        }
+        notes.lost(Part::Network);
+        let Notes { missing, mut gaps, .. } = notes;
+        // The machine has said why: each part looks for symbols.
+        if !machine.symbols_whole() {
+            Part::ALL.into_iter().filter(|part| *part != Part::Log).for_each(|part| gaps.add(part, false));
         }
         // The machine has said why.
         if !machine.modules_whole() {
@@ -304,13 +349,43 @@ impl TriageReport {
     /// Unwinds all tasks: those on a CPU from its registers.
     pub fn stacks(&self, machine: &Machine<'_>) -> Vec<TaskStack> {
         let unwinder = machine.unwinder();
-        let stack = |task: &Task| stack_of(machine, &unwinder, &self.cpus, task);
-        self.tasks.all.iter().map(|task| TaskStack { pid: task.pid, stack: stack(task) }).collect()
+        self.tasks.all.iter().map(|task| self.stack_with(machine, &unwinder, task)).collect()
     }
 
     /// Unwinds one task.
-    pub fn stack(&self, machine: &Machine<'_>, task: &Task) -> Option<StackTrace> {
-        stack_of(machine, &machine.unwinder(), &self.cpus, task)
+    pub fn stack(&self, machine: &Machine<'_>, task: &Task) -> TaskStack {
+        self.stack_with(machine, &machine.unwinder(), task)
+    }
+
+    fn stack_with(&self, machine: &Machine<'_>, unwinder: &Unwinder<'_>, task: &Task) -> TaskStack {
+        let (stack, missing) = match stack_of(machine, unwinder, &self.cpus, task) {
+            Ok(stack) => (stack, None),
+            Err(why) => (None, Some(why.to_string())),
+        };
+        TaskStack { pid: task.pid, stack, missing }
+    }
+}
+
+/// What a report lacks, as it is read.
+struct Notes<'a> {
+    machine: &'a Machine<'a>,
+    missing: Vec<String>,
+    gaps: Gaps,
+}
+
+impl Notes<'_> {
+    /// Adds why something of a part is missing.
+    fn add(&mut self, part: Part, nothing: bool, why: &dyn ToString) {
+        self.missing.push(format!("{}: {}", part.name(), why.to_string()));
+        self.gaps.add(part, nothing);
+    }
+
+    /// Adds what the source lost of the part that was read last, unless its reader said so.
+    fn lost(&mut self, part: Part) {
+        let lost = self.machine.take_lost().describe();
+        if let Some(why) = lost.filter(|_| self.gaps.is_whole(part)) {
+            self.add(part, false, &why);
+        }
     }
 }
 
@@ -318,10 +393,16 @@ fn counted_are(records: u64) -> String {
     format!("{} {}", counted(records, "record"), if records == 1 { "is" } else { "are" })
 }
 
-fn stack_of(machine: &Machine<'_>, unwinder: &Unwinder<'_>, cpus: &[Cpu], task: &Task) -> Option<StackTrace> {
+/// None of a task in user mode.
+fn stack_of(
+    machine: &Machine<'_>,
+    unwinder: &Unwinder<'_>,
+    cpus: &[Cpu],
+    task: &Task,
+) -> Result<Option<StackTrace>, Fault> {
     let running = cpus.iter().find(|cpu| cpu.task_address() == Some(task.address));
     match running {
-        Some(cpu) if cpu.saved_registers => cpu.stack.clone(),
-        _ => task_stack(machine, unwinder, task).ok(),
+        Some(cpu) if cpu.saved_registers => Ok(cpu.stack.clone()),
+        _ => task_stack(machine, unwinder, task).map(Some),
     }
 }

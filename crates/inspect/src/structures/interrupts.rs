@@ -93,6 +93,7 @@ fn devices(machine: &Machine<'_>, cpus: &[u64], found: &mut Interrupts) -> Resul
             let walk = tree.maple_tree()?;
             (walk.items.iter().map(|entry| (entry.first, entry.pointer)).collect(), walk.broken)
         }
+        Err(why @ (Fault::NoBtf(_) | Fault::NotRead(_))) => return Err(why),
         Err(_) => {
             let walk = machine.variable("irq_desc_tree", "xarray")?.xarray()?;
             (walk.items, walk.broken)

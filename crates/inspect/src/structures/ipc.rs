@@ -5,6 +5,7 @@ use pagehaul_machine::PageCount;
 use serde::Serialize;
 
 use super::namespaces::{Namespace, namespaces};
+use super::ram::ram_bytes;
 use super::tasks::Tasks;
 use crate::hex::Hex;
 use crate::machine::Machine;
@@ -67,10 +68,18 @@ pub fn ipc(machine: &Machine<'_>, tasks: &Tasks) -> Ipc {
 
 fn read(machine: &Machine<'_>, tasks: &Tasks, found: &mut Ipc) -> Result<(), Fault> {
     let initial = machine.symbol("init_ipc_ns")?;
+    let ram = ram_bytes(machine);
     for Namespace { object, number, .. } in namespaces(machine, tasks, "ipc_ns", &mut found.broken) {
         let number = Some(number).filter(|_| object.address() != initial);
         for (index, kind) in KINDS.into_iter().enumerate() {
-            let walk = object.get("ids")?.index(index as u64)?.get("ipcs_idr.idr_rt")?.xarray()?;
+            let ids = object.get("ids")?.index(index as u64)?.get("ipcs_idr.idr_rt")?;
+            let walk = match ids.xarray() {
+                Ok(walk) => walk,
+                Err(why) => {
+                    found.broken.push(format!("IPC ({kind}): {why}"));
+                    continue;
+                }
+            };
             found.broken.extend(walk.broken);
             for (_, address) in walk.items {
                 if found.objects.len() >= MAX_OBJECTS {
@@ -79,6 +88,15 @@ fn read(machine: &Machine<'_>, tasks: &Tasks, found: &mut Ipc) -> Result<(), Fau
                 }
                 let permissions = machine.space().object(address, "kern_ipc_perm")?;
                 match describe(&permissions, kind, number) {
+                    // Messages are in memory; shared memory need not be.
+                    Ok(object)
+                        if kind == "message queue" && object.bytes.is_some_and(|bytes| bytes > ram) =>
+                    {
+                        let bytes = object.bytes.unwrap_or(0);
+                        found.broken.push(format!(
+                            "{kind} at {address:#x}: {bytes} bytes are more than the memory of the machine: it is damaged"
+                        ));
+                    }
                     Ok(object) => found.objects.push(object),
                     Err(why) => found.broken.push(format!("{kind} at {address:#x}: {why}")),
                 }

@@ -15,6 +15,7 @@ pub(crate) mod net;
 pub(crate) mod paths;
 pub(crate) mod per_cpu_chunks;
 pub(crate) mod pressure;
+pub(crate) mod ram;
 pub(crate) mod rcu;
 pub(crate) mod registers;
 pub(crate) mod signals;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use pagehaul_btf::{Fault, Object};
+use pagehaul_btf::{Fault, Object, Walk};
 use serde::Serialize;
 
 use super::namespaces::{Namespace, namespaces};
@@ -77,10 +77,12 @@ fn read(machine: &Machine<'_>, tasks: &Tasks, found: &mut Mounts) -> Result<(), 
         namespaces(machine, tasks, "mnt_ns", &mut found.broken)
     {
         found.namespaces.push(MountNamespace { number, task: first.label(), tasks });
-        // 2eea9ce4310d (6.8) replaced the list by a tree.
-        let walk = match namespace.get("mounts") {
-            Ok(tree) if tree.has("rb_node") => tree.tree("mount", "mnt_node")?,
-            _ => namespace.get("list")?.list("mount", "mnt_list")?,
+        let walk = match mounts_of(&namespace) {
+            Ok(walk) => walk,
+            Err(why) => {
+                found.broken.push(format!("the mounts of namespace {number}: {why}"));
+                continue;
+            }
         };
         found.broken.extend(walk.broken);
         for mount in walk.items {
@@ -95,6 +97,14 @@ fn read(machine: &Machine<'_>, tasks: &Tasks, found: &mut Mounts) -> Result<(), 
         }
     }
     Ok(())
+}
+
+fn mounts_of<'a>(namespace: &Object<'a>) -> Result<Walk<Object<'a>>, Fault> {
+    // 2eea9ce4310d (6.8) replaced the list by a tree.
+    match namespace.get("mounts") {
+        Ok(tree) if tree.has("rb_node") => tree.tree("mount", "mnt_node"),
+        _ => namespace.get("list")?.list("mount", "mnt_list"),
+    }
 }
 
 /// None of a cursor of a process that reads /proc/PID/mounts, which is in the list of 5.8 to 6.7.

@@ -32,6 +32,8 @@ pub(crate) fn namespaces<'a>(
 ) -> Vec<Namespace<'a>> {
     let mut found: Vec<Namespace<'a>> = Vec::new();
     let mut places: HashMap<u64, usize> = HashMap::new();
+    // A task that is not in the list may be in another namespace.
+    broken.extend(tasks.broken.iter().cloned());
     if tasks.all.is_empty() {
         broken.push("namespaces: no task could be read".to_owned());
     }

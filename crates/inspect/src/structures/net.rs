@@ -154,7 +154,7 @@ impl Bits {
     fn new(machine: &Machine<'_>) -> Result<Self, Fault> {
         let bit = |name: &str| {
             let bit = machine.space().btf().enumerator(name).filter(|bit| (0..64).contains(bit));
-            bit.map(|bit| 1 << bit).ok_or_else(|| Fault::NoType(name.to_owned()))
+            bit.map(|bit| 1 << bit).ok_or_else(|| machine.space().no_type(name))
         };
         Ok(Self {
             no_carrier: bit("__LINK_STATE_NOCARRIER")?,

@@ -4,6 +4,7 @@ use pagehaul_btf::{Fault, Object};
 use serde::Serialize;
 
 use super::clock::Ticks;
+use super::ram::ram_bytes;
 use super::tasks::{Task, Tasks};
 use crate::hex::Hex;
 use crate::machine::Machine;
@@ -11,6 +12,10 @@ use crate::machine::Machine;
 /// Nodes of the tree, and tasks of one, that are read.
 const MAX_NODES: u64 = 1 << 12;
 const MAX_TASKS: usize = 1 << 12;
+/// Reasons that are kept.
+const MAX_BROKEN: usize = 16;
+/// Bytes of `struct callback_head`.
+const SMALLEST_CALLBACK: u64 = 16;
 /// The low bits of a sequence number are the state (`RCU_SEQ_STATE_MASK`, kernel/rcu/rcu.h).
 const STATE: u64 = 3;
 
@@ -32,8 +37,13 @@ pub struct Rcu {
     /// Address of its `struct rcu_state`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<Hex>,
-    /// Sequence number of the grace period that runs, or of the last one, as messages of stalls have it behind `g`.
-    pub sequence: i64,
+    /// Sequence number of the grace period that runs, or of the last one, as messages of stalls have it behind `g`. None if it could
+    /// not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<i64>,
+    /// Whether a grace period runs; none if that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runs: Option<bool>,
     /// Seconds since it began, if one runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runs_for: Option<f64>,
@@ -52,7 +62,8 @@ pub struct Rcu {
 
 /// Reads the state of RCU.
 pub fn rcu(machine: &Machine<'_>, tasks: &Tasks) -> Rcu {
-    let mut found = Rcu::default();
+    // Preempted tasks that are not in the list have no names.
+    let mut found = Rcu { broken: tasks.broken.clone(), ..Rcu::default() };
     if let Err(why) = read(machine, tasks, &mut found) {
         found.broken.push(format!("RCU: {why}"));
     }
@@ -64,16 +75,22 @@ fn read(machine: &Machine<'_>, tasks: &Tasks, found: &mut Rcu) -> Result<(), Fau
     found.name = state.get("name")?.text().ok();
     found.address = Some(Hex(state.address()));
     let sequence = state.number("gp_seq")?;
-    found.sequence = sequence as i64;
+    found.sequence = Some(sequence as i64);
+    found.runs = Some(sequence & STATE != 0);
     let thread = state.get("gp_kthread")?.pointer()?;
     found.thread = tasks.at(thread).map(Task::label);
+    let most = ram_bytes(machine) / SMALLEST_CALLBACK;
     for cpu in machine.cpu_mask("__cpu_possible_mask")? {
-        let data = machine.space().object(machine.per_cpu("rcu_data", cpu)?, "rcu_data")?;
-        let callbacks = data.get("cblist.len")?.unsigned()?;
-        if callbacks > 0 {
-            found.callbacks.push(RcuCallbacks { cpu, callbacks });
+        match callbacks(machine, cpu) {
+            Ok(0) => {}
+            Ok(callbacks) if callbacks > most => found.broken.push(format!(
+                "callbacks of CPU {cpu}: {callbacks} are more than fit into the memory of the machine: it is damaged"
+            )),
+            Ok(callbacks) => found.callbacks.push(RcuCallbacks { cpu, callbacks }),
+            Err(why) => found.broken.push(format!("callbacks of CPU {cpu}: {why}")),
         }
     }
+    found.broken.truncate(MAX_BROKEN);
     if sequence & STATE == 0 {
         return Ok(());
     }
@@ -90,6 +107,12 @@ fn read(machine: &Machine<'_>, tasks: &Tasks, found: &mut Rcu) -> Result<(), Fau
     Ok(())
 }
 
+/// Functions that wait on a CPU.
+fn callbacks(machine: &Machine<'_>, cpu: u64) -> Result<u64, Fault> {
+    let data = machine.space().object(machine.per_cpu("rcu_data", cpu)?, "rcu_data")?;
+    data.get("cblist.len")?.unsigned()
+}
+
 /// What a leaf of the tree waits for.
 fn leaf_waits(node: &Object<'_>, tasks: &Tasks, found: &mut Rcu) -> Result<(), Fault> {
     let (low, mask) = (node.number("grplo")?, node.number("qsmask")?);
@@ -103,7 +126,10 @@ fn leaf_waits(node: &Object<'_>, tasks: &Tasks, found: &mut Rcu) -> Result<(), F
     found.broken.extend(blocked.broken);
     let entry = node.space().offset_of("task_struct", "rcu_node_entry")?;
     let waits = blocked.items.iter().skip_while(|task| task.address().wrapping_add(entry) != first);
-    let label = |task: &Object<'_>| tasks.at(task.address()).map(Task::label);
-    found.tasks.extend(waits.take(MAX_TASKS).filter_map(label));
+    let label = |task: &Object<'_>| {
+        let known = tasks.at(task.address()).map(Task::label);
+        known.unwrap_or_else(|| format!("the task at {:#x}", task.address()))
+    };
+    found.tasks.extend(waits.take(MAX_TASKS).map(label));
     Ok(())
 }

@@ -5,6 +5,7 @@ use pagehaul_machine::PageCount;
 use serde::Serialize;
 
 use super::announce;
+use super::ram::ram_bytes;
 use crate::hex::Hex;
 use crate::machine::Machine;
 
@@ -35,9 +36,18 @@ pub fn caches(machine: &Machine<'_>) -> Result<(Vec<Cache>, Option<String>), Fau
     let mut broken = walk.broken;
     let nodes = machine.u32("nr_node_ids").map_or(1, u64::from).clamp(1, 1024);
     announce::caches(machine, &walk.items);
+    let ram = ram_bytes(machine);
     let mut found = Vec::new();
     for object in walk.items {
         match cache(machine, &object, nodes) {
+            Ok(cache) if cache.bytes > ram => {
+                broken.get_or_insert_with(|| {
+                    format!(
+                        "the cache {} is not shown: {} bytes are more than the memory of the machine: it is damaged",
+                        cache.name, cache.bytes
+                    )
+                });
+            }
             Ok(cache) => found.push(cache),
             Err(why) => {
                 broken.get_or_insert_with(|| {

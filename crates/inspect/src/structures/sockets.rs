@@ -1,12 +1,15 @@
 //! Sockets that processes have open, with what waits in their queues.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use pagehaul_btf::{Fault, Object};
+use pagehaul_present::number::counted;
 use serde::Serialize;
 
 use super::files::open_files;
+use super::ram::ram_bytes;
 use super::tasks::Tasks;
 use crate::hex::Hex;
 use crate::machine::Machine;
@@ -84,7 +87,8 @@ pub struct Sockets {
 
 /// Reads the sockets that processes have open.
 pub fn sockets(machine: &Machine<'_>, tasks: &Tasks) -> Sockets {
-    let mut found = Sockets::default();
+    // A task that is not in the list may have sockets, too.
+    let mut found = Sockets { all: Vec::new(), broken: tasks.broken.clone() };
     if tasks.all.is_empty() {
         found.broken.push("sockets: no task could be read".to_owned());
     }
@@ -95,8 +99,9 @@ pub fn sockets(machine: &Machine<'_>, tasks: &Tasks) -> Sockets {
             return found;
         }
     };
+    let ram = ram_bytes(machine);
     let mut places: HashMap<u64, usize> = HashMap::new();
-    let mut unread = None;
+    let mut unread = Unread::default();
     let broken = open_files(machine, tasks, |task, file| {
         if file.get("f_op")?.pointer()? != operations {
             return Ok(());
@@ -112,17 +117,18 @@ pub fn sockets(machine: &Machine<'_>, tasks: &Tasks) -> Sockets {
             return Ok(());
         }
         match describe(machine, &socket.get("sk")?.target()?, task.label()) {
-            Ok(socket) => {
-                places.insert(address, found.all.len());
-                found.all.push(socket);
-            }
-            Err(why) => {
-                unread.get_or_insert_with(|| format!("the socket at {address:#x}: {why}"));
-            }
+            Ok(socket) => match too_much(&socket, ram) {
+                None => {
+                    places.insert(address, found.all.len());
+                    found.all.push(socket);
+                }
+                Some(why) => unread.add(address, &why),
+            },
+            Err(why) => unread.add(address, &why),
         }
         Ok(())
     });
-    found.broken.extend(broken.into_iter().chain(unread));
+    found.broken.extend(broken.into_iter().chain(unread.describe()));
     if found.all.len() >= MAX_SOCKETS {
         found.broken.push(format!("sockets: more than {MAX_SOCKETS} are not read"));
     }
@@ -132,6 +138,39 @@ pub fn sockets(machine: &Machine<'_>, tasks: &Tasks) -> Sockets {
     };
     found.all.sort_by_key(|socket| std::cmp::Reverse(waits(socket)));
     found
+}
+
+/// Sockets that are not shown.
+#[derive(Default)]
+struct Unread {
+    addresses: HashSet<u64>,
+    first: Option<String>,
+}
+
+impl Unread {
+    fn add(&mut self, address: u64, why: &dyn Display) {
+        self.addresses.insert(address);
+        self.first.get_or_insert_with(|| format!("the socket at {address:#x}: {why}"));
+    }
+
+    fn describe(self) -> Option<String> {
+        let first = self.first?;
+        Some(match self.addresses.len() {
+            1 => first,
+            all => format!("{} cannot be read, the first: {first}", counted(all as u64, "socket")),
+        })
+    }
+}
+
+/// Why numbers of a socket cannot be true: what waits in its queues is in memory.
+fn too_much(socket: &Socket, ram: u64) -> Option<String> {
+    let (received, what) = match socket.backlog {
+        Some(_) => (socket.received, "connections"),
+        None => (socket.received, "bytes received"),
+    };
+    let too_much = [(received, what), (socket.to_send, "bytes to send")];
+    let (number, what) = too_much.into_iter().find(|(number, _)| *number > ram)?;
+    Some(format!("{number} {what} are more than the memory of the machine: it is damaged"))
 }
 
 fn describe(machine: &Machine<'_>, sock: &Object<'_>, process: String) -> Result<Socket, Fault> {

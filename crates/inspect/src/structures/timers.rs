@@ -44,7 +44,8 @@ pub struct Timers {
 
 /// Reads the timers of all CPUs that are possible: those of a CPU that went offline can be left behind.
 pub fn timers(machine: &Machine<'_>, tasks: &Tasks) -> Timers {
-    let mut found = Timers::default();
+    // Tasks that are not in the list have no names here.
+    let mut found = Timers { all: Vec::new(), broken: tasks.broken.clone() };
     let ticks = Ticks::new(machine);
     let cpus = machine.cpu_mask("__cpu_possible_mask").unwrap_or_else(|why| {
         found.broken.push(format!("timers: {why}"));

@@ -51,7 +51,8 @@ pub fn vmap_areas<'a>(machine: &'a Machine<'_>) -> Result<(Vec<Object<'a>>, Opti
                 roots.push(first.index(index)?.get("busy.root")?);
             }
         }
-        Err(_) => roots.push(machine.variable("vmap_area_root", "rb_root")?),
+        Err(Fault::NoSymbol(_)) => roots.push(machine.variable("vmap_area_root", "rb_root")?),
+        Err(why) => return Err(why),
     }
     let (mut areas, mut broken) = (Vec::new(), None);
     for root in roots {
@@ -64,16 +65,16 @@ pub fn vmap_areas<'a>(machine: &'a Machine<'_>) -> Result<(Vec<Object<'a>>, Opti
 
 /// Returns the name of the function that allocated an area.
 pub fn caller_name(machine: &Machine<'_>, address: u64) -> String {
-    match machine.symbols().name(address) {
-        Some(name) => name.readable(),
-        None if address == 0 => "vm_map_ram or freed".to_owned(),
-        None => format!("{address:#x}"),
+    // Kernels before 6.15 have per-CPU variables of x86_64 from address 0 on, which have names.
+    if address == 0 {
+        return "vm_map_ram or freed".to_owned();
     }
+    machine.symbols().name(address).map_or_else(|| format!("{address:#x}"), |name| name.readable())
 }
 
 /// Reads all areas.
 pub fn vmalloc(machine: &Machine<'_>) -> Result<Vmalloc, Fault> {
-    let mut callers: HashMap<u64, (u64, u64)> = HashMap::new();
+    let mut callers: HashMap<Option<u64>, (u64, u64)> = HashMap::new();
     let (areas, broken) = vmap_areas(machine)?;
     let mut result = Vmalloc { broken, ..Vmalloc::default() };
     machine.space().announce(&areas, "vm->caller");
@@ -87,7 +88,13 @@ pub fn vmalloc(machine: &Machine<'_>) -> Result<Vmalloc, Fault> {
             }
         };
         let bytes = end.saturating_sub(start);
-        let caller = area.get("vm->caller").and_then(|caller| caller.pointer()).unwrap_or(0);
+        let caller = match area.get("vm->caller").and_then(|caller| caller.pointer()) {
+            Err(why @ Fault::Unreadable(_)) => {
+                result.broken.get_or_insert_with(|| format!("the caller of an area: {why}"));
+                None
+            }
+            caller => Some(caller.unwrap_or(0)),
+        };
         result.areas += 1;
         result.bytes = result.bytes.saturating_add(bytes);
         let entry = callers.entry(caller).or_default();
@@ -96,7 +103,8 @@ pub fn vmalloc(machine: &Machine<'_>) -> Result<Vmalloc, Fault> {
     result.backlog_pages = machine.u64("vmap_lazy_nr").ok().map(PageCount::new);
     let mut by_name: HashMap<String, (u64, u64)> = HashMap::new();
     for (address, (areas, bytes)) in callers {
-        let entry = by_name.entry(caller_name(machine, address)).or_default();
+        let name = address.map_or_else(|| "not known".to_owned(), |address| caller_name(machine, address));
+        let entry = by_name.entry(name).or_default();
         *entry = (entry.0 + areas, entry.1.saturating_add(bytes));
     }
     result.callers =

@@ -79,7 +79,7 @@ fn pools(machine: &Machine<'_>, found: &mut Workqueues) -> Result<(), Fault> {
     found.broken.extend(walk.broken);
     for (_, address) in walk.items.into_iter().take(MAX_POOLS) {
         let pool = machine.space().object(address, "worker_pool")?;
-        match describe(machine, &pool, ticks.as_ref().ok()) {
+        match describe(machine, &pool, ticks.as_ref().ok(), &mut found.broken) {
             Ok(pool) => found.pools.extend(Some(pool).filter(|pool| pool.workers > 0 || pool.pending > 0)),
             Err(why) => found.broken.push(format!("the pool at {address:#x}: {why}")),
         }
@@ -87,8 +87,15 @@ fn pools(machine: &Machine<'_>, found: &mut Workqueues) -> Result<(), Fault> {
     Ok(())
 }
 
-fn describe(machine: &Machine<'_>, pool: &Object<'_>, ticks: Option<&Ticks>) -> Result<WorkerPool, Fault> {
-    let works = pool.get("worklist")?.list("work_struct", "entry")?.items;
+fn describe(
+    machine: &Machine<'_>,
+    pool: &Object<'_>,
+    ticks: Option<&Ticks>,
+    broken: &mut Vec<String>,
+) -> Result<WorkerPool, Fault> {
+    let walk = pool.get("worklist")?.list("work_struct", "entry")?;
+    broken.extend(walk.broken);
+    let works = walk.items;
     let function = |work: &Object<'_>| Some(machine.function_at(work.get("func").ok()?.pointer().ok()?));
     // Renamed in 7.2 at the latest.
     let progress = pool.any(&["watchdog_ts", "last_progress_ts"])?.unsigned()?;
@@ -110,19 +117,27 @@ fn queues(machine: &Machine<'_>, found: &mut Workqueues) -> Result<(), Fault> {
     found.broken.extend(walk.broken);
     found.count = walk.items.len();
     for queue in walk.items {
-        let name = queue.get("name")?.text()?;
-        let parts = queue.get("pwqs")?.list("pool_workqueue", "pwqs_node")?;
-        found.broken.extend(parts.broken);
-        for part in parts.items.into_iter().take(MAX_POOLS) {
-            // f97a4a1a3f87 (5.15) renamed delayed_works.
-            let inactive =
-                part.any(&["inactive_works", "delayed_works"])?.list("work_struct", "entry")?.items;
-            let (active, inactive) = (part.number("nr_active")?, inactive.len() as u64);
-            if active > 0 || inactive > 0 {
-                let pool = part.get("pool")?.target()?.number("id")?;
-                let address = Hex(part.address());
-                found.busy.push(PoolWorkqueue { name: name.clone(), pool, address, active, inactive });
-            }
+        if let Err(why) = parts_of(&queue, found) {
+            found.broken.push(format!("the workqueue at {:#x}: {why}", queue.address()));
+        }
+    }
+    Ok(())
+}
+
+/// The parts of a workqueue that have works.
+fn parts_of(queue: &Object<'_>, found: &mut Workqueues) -> Result<(), Fault> {
+    let name = queue.get("name")?.text()?;
+    let parts = queue.get("pwqs")?.list("pool_workqueue", "pwqs_node")?;
+    found.broken.extend(parts.broken);
+    for part in parts.items.into_iter().take(MAX_POOLS) {
+        // f97a4a1a3f87 (5.15) renamed delayed_works.
+        let inactive = part.any(&["inactive_works", "delayed_works"])?.list("work_struct", "entry")?;
+        found.broken.extend(inactive.broken);
+        let (active, inactive) = (part.number("nr_active")?, inactive.items.len() as u64);
+        if active > 0 || inactive > 0 {
+            let pool = part.get("pool")?.target()?.number("id")?;
+            let address = Hex(part.address());
+            found.busy.push(PoolWorkqueue { name: name.clone(), pool, address, active, inactive });
         }
     }
     Ok(())

@@ -204,7 +204,10 @@ struct OneTask<'a> {
     task: &'a Task,
     detail: Detail,
     #[serde(skip_serializing_if = "Option::is_none")]
-    stack: Option<StackTrace>,
+    stack: Option<&'a StackTrace>,
+    /// What is missing that may concern the task.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -376,10 +379,11 @@ fn show(
     if let Some(pid) = arguments.pid {
         let task = report.tasks.by_pid(pid).with_context(|| format!("{name}: no task has the PID {pid}"))?;
         let detail = detail(machine, &report.cpus, task);
-        let one = OneTask { task, detail, stack: report.stack(machine, task) };
-        return arguments
-            .json
-            .print(&one, |one| draw::one_task(&report, one.task, &one.detail, one.stack.as_ref()));
+        let stack = report.stack(machine, task);
+        let no_stack = stack.missing.iter().map(String::as_str);
+        let missing = report.missing_of_task().chain(no_stack).collect();
+        let one = OneTask { task, detail, stack: stack.stack.as_ref(), missing };
+        return arguments.json.print(&one, |one| draw::one_task(&report, one.task, &one.detail, &stack));
     }
     if arguments.json.json {
         draw::name_commands(&mut report);

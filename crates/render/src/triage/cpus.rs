@@ -57,6 +57,7 @@ pub(super) fn facts(report: &TriageReport, cpu: &Cpu) -> Vec<String> {
 fn without_registers(report: &TriageReport) -> &'static str {
     match (report.running, report.cpus.iter().any(|cpu| cpu.saved_registers)) {
         (true, _) => "running",
+        (false, true) if !report.gaps.is_whole(Part::Cpus) => "no registers that could be read",
         (false, true) => "no registers: it did not answer",
         (false, false) => "no registers in the dump",
     }

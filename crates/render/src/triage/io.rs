@@ -11,7 +11,7 @@ use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::time::seconds;
 
-use super::lines::{FEW, at_least, more};
+use super::lines::{FEW, more, number_of};
 
 pub(super) fn io(report: &TriageReport, out: &mut String, full: bool) {
     for device in &report.suspended {
@@ -20,12 +20,8 @@ pub(super) fn io(report: &TriageReport, out: &mut String, full: bool) {
     if report.requests.is_empty() && !full {
         return;
     }
-    if report.gaps.lacks(Part::Requests) {
-        put!(out, "\nBlock requests in flight: not known");
-        return;
-    }
-    let at_least = at_least(report, Part::Requests);
-    put!(out, "\nBlock requests in flight: {at_least}{}", count(report.requests.len() as u64));
+    let number = number_of(report, Part::Requests, report.requests.len() as u64);
+    put!(out, "\nBlock requests in flight: {number}");
     let shown = if full { report.requests.len() } else { FEW };
     for request in report.requests.iter().take(shown) {
         let age = request.age.map_or_else(|| "unknown age".into(), seconds);

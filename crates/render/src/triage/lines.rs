@@ -1,6 +1,6 @@
 //! What sections share: the beginning, the end, and lines of lists that are cut short.
 
-use pagehaul_inspect::{Part, System, TriageReport};
+use pagehaul_inspect::{Gaps, OnRequest, Part, System, TriageReport};
 use pagehaul_present::number::{count, counted};
 use pagehaul_present::time::{seconds, utc};
 use pagehaul_present::{Table, printable};
@@ -44,15 +44,16 @@ pub(super) fn load(system: &System) -> Option<String> {
     system.load.map(|[one, five, fifteen]| format!("load {one:.2} {five:.2} {fifteen:.2}"))
 }
 
-pub(super) fn cpu_count(system: &System) -> Option<String> {
-    system.cpus.map(|cpus| counted(cpus as u64, "CPU"))
+pub(super) fn cpu_count(system: &System, gaps: &Gaps) -> Option<String> {
+    let least = if gaps.is_partial(Part::Cpus) { "at least " } else { "" };
+    Some(format!("{least}{}", counted(system.cpus? as u64, "CPU")))
 }
 
 pub(super) fn header(report: &TriageReport, name: &str, out: &mut String) {
     let system = &report.system;
     let mut facts = vec![system.release.clone()];
     facts.extend(system.hostname.iter().filter(|host| *host != "(none)").map(|host| format!("host {host}")));
-    facts.extend(cpu_count(system));
+    facts.extend(cpu_count(system, &report.gaps));
     facts.extend(system.uptime.map(|uptime| format!("up {}", seconds(uptime))));
     facts.extend(system.crash_time.map(|time| format!("crashed {}", utc(time))));
     facts.extend(load(system));
@@ -62,19 +63,43 @@ pub(super) fn header(report: &TriageReport, name: &str, out: &mut String) {
     }
 }
 
-pub(super) fn missing(report: &TriageReport, out: &mut String) {
-    if report.missing.is_empty() {
+pub(super) fn missing(report: &TriageReport, on_request: &OnRequest, out: &mut String) {
+    let of_sections = sections_in_part(on_request);
+    let all: Vec<&str> = report.missing.iter().map(String::as_str).chain(of_sections.as_deref()).collect();
+    missing_lines(&all, out);
+}
+
+pub(super) fn missing_lines(all: &[&str], out: &mut String) {
+    if all.is_empty() {
         return;
     }
     put!(out, "\nMissing");
-    for why in report.missing.iter().take(20) {
+    for why in all.iter().take(20) {
         put!(out, "  {why}");
     }
-    more(report.missing.len(), 20, "facts that are missing", out);
+    more(all.len(), 20, "facts that are missing", out);
+}
+
+/// The sections on request that were not read in whole: each names the reasons itself.
+pub(super) fn sections_in_part(on_request: &OnRequest) -> Option<String> {
+    let names = on_request.incomplete();
+    match names[..] {
+        [] => None,
+        [only] => Some(format!("{only}: not read in whole, for reasons that the section names")),
+        _ => Some(format!("{}: not read in whole, for reasons that each section names", names.join(", "))),
+    }
 }
 
 pub(super) fn at_least(report: &TriageReport, part: Part) -> &'static str {
     if report.gaps.is_partial(part) { "at least " } else { "" }
+}
+
+/// How many of a part were found: the least possible number, or "not known", if not all of it was read.
+pub(super) fn number_of(report: &TriageReport, part: Part, found: u64) -> String {
+    match (found, report.gaps.is_whole(part)) {
+        (0, false) => "not known".to_owned(),
+        _ => format!("{}{}", at_least(report, part), count(found)),
+    }
 }
 
 /// How many were found, if some may be missing because of `broken`.

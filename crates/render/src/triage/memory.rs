@@ -1,11 +1,11 @@
 //! Memory: zones, counters, processes, slab caches, vmalloc.
 
-use pagehaul_inspect::{TriageReport, is_kib};
+use pagehaul_inspect::{Part, TriageReport, is_kib};
 use pagehaul_machine::PageCount;
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count, counted};
 
-use super::lines::Lines as _;
+use super::lines::{Lines as _, at_least};
 
 /// Rows of slab caches and vmalloc callers.
 const ROWS: usize = 10;
@@ -169,7 +169,8 @@ fn vmalloc(report: &TriageReport) -> String {
         || "unknown backlog".to_owned(),
         |pages| format!("{} freed but not purged", bytes(pages.bytes(report.system.page_size))),
     );
-    format!("{} areas, {}, {backlog}", count(vmalloc.areas), bytes(vmalloc.bytes))
+    let least = at_least(report, Part::Vmalloc);
+    format!("{least}{} areas, {}, {backlog}", count(vmalloc.areas), bytes(vmalloc.bytes))
 }
 
 fn callers(report: &TriageReport) -> Table {

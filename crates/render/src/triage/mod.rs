@@ -43,7 +43,7 @@ mod workqueues;
 #[cfg(feature = "html")]
 pub use html::{Page, page};
 pub use next::name_commands;
-use pagehaul_inspect::{Detail, Difference, OnRequest, StackTrace, Task, TaskStack, TriageReport};
+use pagehaul_inspect::{Detail, Difference, OnRequest, Task, TaskStack, TriageReport};
 pub use section::Section;
 
 /// Formats the one screen of the dump `name`.
@@ -62,7 +62,7 @@ pub fn tasks(report: &TriageReport, stacks: &[TaskStack]) -> String {
 }
 
 /// Formats one task.
-pub fn one_task(report: &TriageReport, task: &Task, detail: &Detail, stack: Option<&StackTrace>) -> String {
+pub fn one_task(report: &TriageReport, task: &Task, detail: &Detail, stack: &TaskStack) -> String {
     one_task::one_task(report, task, detail, stack)
 }
 

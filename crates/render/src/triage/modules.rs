@@ -11,7 +11,7 @@ const NOT_ALL_MODULES: &str = "the others could not be read";
 
 pub(super) fn modules(report: &TriageReport, out: &mut String, full: bool) {
     let modules = &report.modules;
-    if !report.modules_known {
+    if !report.modules_known || modules.is_empty() && !report.gaps.is_whole(Part::Modules) {
         put!(out, "\nModules: not known");
         return;
     }

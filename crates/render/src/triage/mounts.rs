@@ -11,8 +11,9 @@ pub(super) fn mounts(found: &Mounts, out: &mut String) {
     for namespace in &found.namespaces {
         let mounts: Vec<&Mount> =
             found.all.iter().filter(|mount| mount.namespace == namespace.number).collect();
+        let at_least = if found.broken.is_empty() { "" } else { "at least " };
         let tasks = counted(namespace.tasks, "task");
-        put!(out, "\nNamespace {}: {tasks}, the first is {}", namespace.number, namespace.task);
+        put!(out, "\nNamespace {}: {at_least}{tasks}, the first is {}", namespace.number, namespace.task);
         let mut table =
             Table::new(["mounted on", "device", "type", "state", "mount", "super_block"]).left([0, 1, 2, 3]);
         table.rows(mounts.iter().map(|mount| {

@@ -17,9 +17,12 @@ pub(super) fn net(report: &TriageReport, out: &mut String, full: bool) {
     let to_send: u64 = net.devices.iter().flat_map(|device| &device.busy).map(|queue| queue.packets).sum();
     let mut facts = Vec::new();
     if !report.gaps.lacks(Part::Network) {
-        let devices = counted(net.devices.len() as u64, "device");
-        facts.push(format!("{}{devices}", at_least(report, Part::Network)));
-        facts.push(format!("{} to send", counted(to_send, "packet")));
+        let least = at_least(report, Part::Network);
+        facts.push(format!("{least}{}", counted(net.devices.len() as u64, "device")));
+        // Nor are packets denied that could not be counted.
+        if to_send > 0 || report.gaps.is_whole(Part::Network) {
+            facts.push(format!("{least}{} to send", counted(to_send, "packet")));
+        }
     }
     // Each CPU has one.
     if !net.backlogs.is_empty() {

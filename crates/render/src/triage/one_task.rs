@@ -1,23 +1,18 @@
 //! One task.
 
-use pagehaul_inspect::{Detail, StackTrace, Task, TriageReport};
+use pagehaul_inspect::{Detail, Task, TaskStack, TriageReport};
 use pagehaul_present::number::{bytes, counted};
 
-use super::lines::more;
+use super::lines::{missing_lines, more};
 use super::stack::stack_lines;
-use super::tasks::task_line;
+use super::tasks::{no_stack, task_line};
 use super::waits::waits_of;
 
 /// Memory mappings of a process.
 const MAPPINGS: usize = 32;
 
 /// One task.
-pub(super) fn one_task(
-    report: &TriageReport,
-    task: &Task,
-    detail: &Detail,
-    stack: Option<&StackTrace>,
-) -> String {
+pub(super) fn one_task(report: &TriageReport, task: &Task, detail: &Detail, stack: &TaskStack) -> String {
     let mut out = String::new();
     task_line(task, &mut out);
     let flags = detail.flags.iter().map(|flag| format!(", {flag}")).collect::<String>();
@@ -44,9 +39,9 @@ pub(super) fn one_task(
             put!(out, "  holds {} {}, {}", held.kind, held.name, waits_of(held.waiters.len()));
         }
     }
-    match stack {
+    match &stack.stack {
         Some(stack) => stack_lines(stack, &mut out),
-        None => put!(out, "  no stack: user mode, or it cannot be read"),
+        None => put!(out, "  {}", no_stack(stack)),
     }
     for (title, registers) in [
         ("registers in the kernel", &detail.kernel_registers),
@@ -62,13 +57,17 @@ pub(super) fn one_task(
         }
     }
     if let Some(open) = detail.open_files {
-        put!(out, "  {}", counted(open, "open file"));
+        let least = if detail.missing.is_some() { "at least " } else { "" };
+        put!(out, "  {least}{}", counted(open, "open file"));
         for file in &detail.files {
             put!(out, "    {:>4} {}", file.descriptor, file.name);
         }
         more(open as usize, detail.files.len(), "open files", &mut out);
     }
     mappings(detail, &mut out);
+    let missing: Vec<&str> =
+        report.missing_of_task().chain(detail.missing.iter().map(String::as_str)).collect();
+    missing_lines(&missing, &mut out);
     out
 }
 

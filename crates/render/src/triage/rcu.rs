@@ -13,17 +13,20 @@ pub(super) fn rcu(found: &Rcu, out: &mut String) {
         whys(&found.broken, out);
         return;
     };
-    let period = format!("g{}", found.sequence);
-    match found.runs_for {
-        Some(time) => put!(out, "\nRCU ({name}): grace period {period} runs for {}", seconds(time)),
-        None => put!(out, "\nRCU ({name}): no grace period runs; the last is {period}"),
+    let period = found.sequence.map_or_else(String::new, |sequence| format!("g{sequence}"));
+    match (found.runs, found.runs_for) {
+        (_, Some(time)) => put!(out, "\nRCU ({name}): grace period {period} runs for {}", seconds(time)),
+        (Some(true), None) => put!(out, "\nRCU ({name}): grace period {period} runs"),
+        (Some(false), None) => put!(out, "\nRCU ({name}): no grace period runs; the last is {period}"),
+        (None, None) => put!(out, "\nRCU ({name}): whether a grace period runs is not known"),
     }
+    let at_least = if found.broken.is_empty() { "" } else { "at least " };
     if !found.cpus.is_empty() {
         let cpus: Vec<String> = found.cpus.iter().map(u64::to_string).collect();
-        put!(out, "  it waits for the CPUs {}", cpus.join(", "));
+        put!(out, "  it waits for {at_least}the CPUs {}", cpus.join(", "));
     }
     if !found.tasks.is_empty() {
-        put!(out, "  it waits for the tasks {}", found.tasks.join(", "));
+        put!(out, "  it waits for {at_least}the tasks {}", found.tasks.join(", "));
     }
     if let Some(thread) = &found.thread {
         put!(out, "  driven by {thread}");

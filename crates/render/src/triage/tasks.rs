@@ -68,11 +68,16 @@ pub(super) fn tasks(report: &TriageReport, stacks: &[TaskStack]) -> String {
         task_line(task, &mut out);
         match &stack.stack {
             Some(stack) => stack_lines(stack, &mut out),
-            None => put!(out, "    no stack: user mode, or it cannot be read"),
+            None => put!(out, "    {}", no_stack(stack)),
         }
         out.push('\n');
     }
     out
+}
+
+/// Why a task has no stack.
+pub(super) fn no_stack(of: &TaskStack) -> String {
+    of.missing.as_ref().map_or_else(|| "no stack: user mode".to_owned(), |why| format!("no stack: {why}"))
 }
 
 pub(super) fn task_line(task: &Task, out: &mut String) {

@@ -21,14 +21,14 @@ pub(super) fn summary(report: &TriageReport, name: &str) -> String {
     io::io(report, &mut out, false);
     net::net(report, &mut out, false);
     modules::modules(report, &mut out, false);
-    missing(report, &mut out);
+    missing(report, &OnRequest::default(), &mut out);
     out
 }
 
 /// Some sections, in full, and what is missing.
 pub(super) fn sections(report: &TriageReport, on_request: &OnRequest, sections: &[Section]) -> String {
     let mut out = sections_only(report, on_request, sections);
-    missing(report, &mut out);
+    missing(report, on_request, &mut out);
     out
 }
 

@@ -13,7 +13,7 @@ pub(super) fn workqueues(found: &Workqueues, out: &mut String) {
         out,
         "\nWorkqueues: {}; works that wait for a worker: {}",
         known(found.count, &found.broken),
-        if found.pools.is_empty() { "not known".to_owned() } else { count(pending) }
+        if found.pools.is_empty() { "not known".to_owned() } else { known(pending as usize, &found.broken) }
     );
     let mut table = Table::new(["queue", "pool", "active", "wait for the queue", "pool_workqueue"]).left([0]);
     table.rows(found.busy.iter().map(|part| {

@@ -105,9 +105,15 @@ pub fn crash(others: Vec<Task>, stack_of: impl Fn(&Task) -> Option<StackTrace>) 
     all.extend([20, 21, 22, 23].map(|pid| task(pid, "waiter", 'D')));
     all.push(task(30, HOSTILE, 'R'));
     let waits = |name: &str| stack(&["__schedule", "schedule", "mutex_lock", name, "do_syscall_64"]);
-    let mut stacks: Vec<TaskStack> =
-        all.iter().map(|task| TaskStack { pid: task.pid, stack: Some(waits(&task.comm)) }).collect();
-    stacks.extend(others.iter().map(|task| TaskStack { pid: task.pid, stack: stack_of(task) }));
+    let mut stacks: Vec<TaskStack> = all
+        .iter()
+        .map(|task| TaskStack { pid: task.pid, stack: Some(waits(&task.comm)), missing: None })
+        .collect();
+    stacks.extend(others.iter().map(|task| TaskStack {
+        pid: task.pid,
+        stack: stack_of(task),
+        missing: None,
+    }));
     all.extend(others);
     let blocked: Vec<(&Task, StackTrace)> = all
         .iter()

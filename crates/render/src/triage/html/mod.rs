@@ -96,7 +96,7 @@ pub fn page(page: &Page<'_>, name: &str) -> String {
     sections.extend([
         (MODULES, rest::modules(report)),
         (LOG, log::log(report, page.log)),
-        (MISSING, rest::missing(report)),
+        (MISSING, rest::missing(report, page.on_request)),
     ]);
     let sections: Vec<_> =
         sections.into_iter().filter_map(|(place, section)| Some((place, section?))).collect();

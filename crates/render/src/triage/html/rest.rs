@@ -6,7 +6,7 @@ use pagehaul_present::number::count;
 use pagehaul_present::{Table, printable_lines};
 
 use super::words::{one_line, one_line_cells};
-use crate::triage::lines::known;
+use crate::triage::lines::{known, sections_in_part};
 use crate::triage::{Section, io, modules, net, text, timers, what};
 
 /// Lines of text, and rows of tables without a bound.
@@ -80,11 +80,14 @@ pub(super) fn modules(report: &TriageReport) -> Drawn {
     Some((about, body))
 }
 
-pub(super) fn missing(report: &TriageReport) -> Drawn {
-    if report.missing.is_empty() {
+pub(super) fn missing(report: &TriageReport, on_request: &OnRequest) -> Drawn {
+    let of_sections = sections_in_part(on_request);
+    let lines: Vec<String> =
+        report.missing.iter().take(MOST).chain(&of_sections).map(|why| one_line(why)).collect();
+    if lines.is_empty() {
         return None;
     }
-    let lines = report.missing.iter().take(MOST).map(|why| one_line(why)).collect::<Vec<_>>().join("\n");
+    let lines = lines.join("\n");
     Some(("What could not be read, and why.".into(), pre(&lines)))
 }
 

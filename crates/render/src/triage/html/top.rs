@@ -1,7 +1,7 @@
 //! What comes first: the weightiest finding, the machine, and the figures.
 
 use maud::{Markup, html};
-use pagehaul_inspect::{Part, System, TriageReport};
+use pagehaul_inspect::{Gaps, Part, System, TriageReport};
 use pagehaul_machine::PageCount;
 use pagehaul_present::Tone;
 use pagehaul_present::html::{facts, tiles};
@@ -9,7 +9,7 @@ use pagehaul_present::number::{bytes, count};
 use pagehaul_present::time::{seconds, utc};
 
 use super::words::one_line;
-use crate::triage::lines::{at_least, cpu_count, load};
+use crate::triage::lines::{at_least, cpu_count, load, number_of};
 use crate::triage::tasks::task_count;
 
 pub(super) fn top(report: &TriageReport, name: &str) -> Markup {
@@ -21,7 +21,7 @@ pub(super) fn top(report: &TriageReport, name: &str) -> Markup {
     let figures = figures(report).into_iter().map(|(tone, value, name)| (tone, one_line(&value), name));
     html! {
         h1 { (one_line(title)) }
-        (facts(about(&report.system, name).iter().map(|fact| one_line(fact))))
+        (facts(about(&report.system, &report.gaps, name).iter().map(|fact| one_line(fact))))
         (tiles(figures))
     }
 }
@@ -48,10 +48,11 @@ fn figures(report: &TriageReport) -> Vec<(Tone, String, String)> {
         }
     };
     if !report.tasks.all.is_empty() {
-        figures.extend([
-            (Tone::Plain, task_count(report), "tasks".into()),
-            (bad_if(blocked > 0), count(blocked), "blocked (D)".into()),
-        ]);
+        figures.push((Tone::Plain, task_count(report), "tasks".into()));
+        if blocked > 0 || report.gaps.is_whole(Part::Tasks) {
+            let found = format!("{}{}", at_least(report, Part::Tasks), count(blocked));
+            figures.push((bad_if(blocked > 0), found, "blocked (D)".into()));
+        }
         let cycles = report.locks.cycles.len() as u64;
         // Without all stacks, none can be denied.
         if cycles > 0 || report.gaps.is_whole(Part::Locks) {
@@ -59,12 +60,11 @@ fn figures(report: &TriageReport) -> Vec<(Tone, String, String)> {
             figures.push((bad_if(cycles > 0), found, "deadlocks".into()));
         }
     }
-    if !report.memory.zones.is_empty() {
+    if !report.memory.zones.is_empty() && (free > PageCount::ZERO || report.gaps.is_whole(Part::Memory)) {
         figures.push((Tone::Plain, size(free), format!("free of {}", size(managed))));
     }
-    if !report.gaps.lacks(Part::Requests) {
-        let requests = count(report.requests.len() as u64);
-        let requests = format!("{}{requests}", at_least(report, Part::Requests));
+    if !report.requests.is_empty() || report.gaps.is_whole(Part::Requests) {
+        let requests = number_of(report, Part::Requests, report.requests.len() as u64);
         figures.push((Tone::Plain, requests, "block requests in flight".into()));
     }
     figures.extend(system.uptime.map(|uptime| (Tone::Plain, seconds(uptime), "uptime".into())));
@@ -72,9 +72,9 @@ fn figures(report: &TriageReport) -> Vec<(Tone, String, String)> {
 }
 
 /// What the first lines of the text say.
-fn about(system: &System, name: &str) -> Vec<String> {
+fn about(system: &System, gaps: &Gaps, name: &str) -> Vec<String> {
     let mut about = vec![name.to_owned(), format!("kernel {}", system.release)];
-    about.extend(cpu_count(system));
+    about.extend(cpu_count(system, gaps));
     about.extend(system.hostname.iter().filter(|host| *host != "(none)").map(|host| format!("host {host}")));
     about.extend(system.crash_time.map(|time| format!("crashed {}", utc(time))));
     about.extend(load(system));
@@ -103,7 +103,7 @@ mod tests {
             taints: Vec::new(),
         };
         assert_eq!(
-            about(&system, "vmcore"),
+            about(&system, &Gaps::default(), "vmcore"),
             ["vmcore", "kernel 6.12.0", "2 CPUs", "host db1", "load 1.50 0.25 4.00"]
         );
     }

@@ -1,0 +1,196 @@
+//! Reports of a dump that lost one page: what differs from the report of the whole dump is said to be missing.
+
+use std::path::Path;
+
+use pagehaul_inspect::{Machine, OnRequest, Requested, TriageReport};
+use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
+use pagehaul_machine::PageSize;
+use pagehaul_physmem::{MapPolicy, PhysMemory, ReadError, Recorder, View, Wrap, Wrapped};
+use pagehaul_synth::{Era, Inside, Machine as Synthetic, Task};
+use pagehaul_vmcore::Source;
+use serde_json::Value;
+
+const PAGE: u64 = 4096;
+
+/// Loses the page at an address.
+struct WithoutPage(u64);
+
+impl Wrap for WithoutPage {
+    fn wrap<'a>(&'a self, view: Box<dyn View + 'a>) -> Box<dyn View + 'a> {
+        Box::new(ViewWithoutPage { view, lost: self.0 })
+    }
+}
+
+struct ViewWithoutPage<'a> {
+    view: Box<dyn View + 'a>,
+    lost: u64,
+}
+
+impl View for ViewWithoutPage<'_> {
+    fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
+        if paddr / PAGE == self.lost / PAGE {
+            return Err(ReadError::Missing { paddr, reason: "the test lost it".into() });
+        }
+        let before = self.lost.checked_sub(paddr).filter(|before| *before > 0);
+        self.view.window(paddr, before.map_or(len, |before| len.min(before as usize)))
+    }
+}
+
+/// Everything that is read of a dump: the report, and what is read on request.
+struct Everything {
+    report: Value,
+    tasks: Value,
+    stacks: Value,
+    on_request: Value,
+}
+
+/// None if the kernel in it cannot be opened.
+fn read(memory: &dyn PhysMemory) -> Option<Everything> {
+    let kernel = AddressSpace::discover(memory).ok()?;
+    let virt = VirtualMemory::new(&kernel, memory);
+    let machine = Machine::open(&kernel, &virt, memory.notes()).ok()?;
+    let report = TriageReport::new(&machine, Ok(&KernelLog::default()));
+    let value = |value: serde_json::Result<Value>| value.unwrap();
+    Some(Everything {
+        tasks: value(serde_json::to_value(&report.tasks.all)),
+        stacks: value(serde_json::to_value(report.stacks(&machine))),
+        on_request: value(serde_json::to_value(OnRequest::read(&machine, &report, &Requested::ALL))),
+        report: value(serde_json::to_value(report)),
+    })
+}
+
+/// Members of reports, and the parts that they belong to.
+const PARTS: [(&str, &[&str]); 11] = [
+    ("cpus", &["cpus"]),
+    ("states", &["tasks"]),
+    ("blocked", &["tasks", "stacks"]),
+    ("workers", &["tasks", "locks"]),
+    // How long a task has waited is a fact of tasks.
+    ("locks", &["tasks", "locks"]),
+    ("memory", &["memory"]),
+    ("slab", &["slab"]),
+    ("vmalloc", &["vmalloc"]),
+    ("requests", &["requests"]),
+    ("suspended", &["suspended"]),
+    ("net", &["network"]),
+];
+
+/// Returns what differs in a report without a page and is not said to be missing there.
+fn denied(whole: &Everything, lost: &Everything) -> Vec<String> {
+    let gaps = lost.report["gaps"].as_array().cloned().unwrap_or_default();
+    // Names of functions are those of modules; lost symbols make gaps everywhere.
+    let has_gap = |parts: &[&str]| {
+        gaps.iter().any(|gap| gap["part"] == "modules" || parts.iter().any(|part| gap["part"] == *part))
+    };
+    let mut denied = Vec::new();
+    // A stack that ends early says so, and a frame that was searched on the stack, too.
+    let doubts = |value: &Value| {
+        let text = value.to_string();
+        text.matches("\"complete\":false").count() + text.matches("\"guess\":true").count()
+    };
+    let mut compare = |what: &str, whole: &Value, lost: &Value, is_said: bool| {
+        if whole != lost && !is_said && doubts(lost) <= doubts(whole) {
+            denied.push(format!("{what}: {}", difference(whole, lost)));
+        }
+    };
+    for (member, parts) in PARTS {
+        compare(member, &whole.report[member], &lost.report[member], has_gap(parts));
+    }
+    compare("modules", &whole.report["modules"], &lost.report["modules"], has_gap(&["modules"]));
+    compare("tasks", &whole.tasks, &lost.tasks, has_gap(&["tasks"]));
+    compare(
+        "system",
+        &whole.report["system"],
+        &lost.report["system"],
+        !lost.report["missing"].as_array().unwrap().is_empty(),
+    );
+    for (whole, lost) in whole.stacks.as_array().unwrap().iter().zip(lost.stacks.as_array().unwrap()) {
+        compare("stack", whole, lost, lost["missing"].is_string() || has_gap(&["tasks", "cpus", "stacks"]));
+    }
+    for (section, whole) in whole.on_request.as_object().unwrap() {
+        let lost = &lost.on_request[section];
+        let is_said = lost["broken"].as_array().is_some_and(|whys| !whys.is_empty());
+        compare(section, whole, lost, is_said || has_gap(&[]));
+    }
+    denied
+}
+
+/// The first place at which two values differ.
+fn difference(whole: &Value, lost: &Value) -> String {
+    match (whole, lost) {
+        (Value::Object(a), Value::Object(b)) => {
+            let key = a.keys().chain(b.keys()).find(|key| a.get(*key) != b.get(*key)).unwrap();
+            format!(".{key}{}", difference(&whole[key], &lost[key]))
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            let at = (0..a.len()).find(|at| a[*at] != b[*at]).unwrap();
+            format!("[{at}]{}", difference(&a[at], &b[at]))
+        }
+        _ => {
+            let short = |value: &Value| value.to_string().chars().take(200).collect::<String>();
+            format!(": {}, then {}", short(whole), short(lost))
+        }
+    }
+}
+
+/// Loses each of at most `most` pages that reports are made of, one at a time. Returns what was denied, and how many reports there
+/// were.
+fn lose_each_page(memory: &dyn PhysMemory, most: usize) -> (Vec<String>, usize) {
+    let recorder = Recorder::new(memory);
+    let whole = read(&recorder).unwrap();
+    let size = PageSize::KIB_4;
+    let runs = recorder.runs(size).into_iter();
+    let pages: Vec<u64> = runs
+        .flat_map(|run| (run.start.start(size).get()..run.end.start(size).get()).step_by(PAGE as usize))
+        .collect();
+    let (mut found, mut reports) = (Vec::new(), 0);
+    for page in pages.iter().step_by(pages.len().div_ceil(most).max(1)) {
+        let Some(lost) = read(&Wrapped::through(WithoutPage(*page), memory)) else { continue };
+        reports += 1;
+        found.extend(denied(&whole, &lost).into_iter().map(|what| format!("without {page:#x}: {what}")));
+    }
+    (found, reports)
+}
+
+#[test]
+fn what_a_lost_page_held_is_not_denied() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("vmcore");
+    let task = |pid, state| Task {
+        pid,
+        comm: format!("task{pid}"),
+        state,
+        ran: 1,
+        stack: vec!["__schedule", "schedule", "io_schedule"],
+        pages: Some(100),
+    };
+    let mut machine = Synthetic::new(Era::V6_12);
+    let inside = Inside {
+        tasks: (1..40).map(|pid| task(pid, 1 + pid % 2)).collect(),
+        clock: 60,
+        free: 100_000,
+        caches: vec![("dentry", 400, 8_400), ("ext4_inode_cache", 900, 27_000)],
+        areas: vec![("vmalloc", 65_536), ("module_alloc", 40_960)],
+        modules: vec![("ext4", 1 << 20), ("virtio_blk", 1 << 15)],
+        spread: true,
+        ..Inside::default()
+    };
+    machine.inside(0x4000, &inside);
+    machine.build().elf().write(&path).unwrap();
+    let source = Source::open(&path, MapPolicy::default()).unwrap();
+    let (denied, reports) = lose_each_page(source.memory(), 400);
+    assert!(reports > 20, "{reports}");
+    assert_eq!(denied, Vec::<String>::new(), "{reports} reports");
+}
+
+/// `PAGEHAUL_DUMP` is a dump, `PAGEHAUL_ROUNDS` how many of the pages that its report needs are lost, one at a time.
+#[test]
+#[ignore = "needs a dump of a real machine"]
+fn what_a_lost_page_of_a_real_dump_held_is_not_denied() {
+    let path = std::env::var("PAGEHAUL_DUMP").unwrap();
+    let rounds = std::env::var("PAGEHAUL_ROUNDS").map_or(100, |text| text.parse().unwrap());
+    let source = Source::open(Path::new(&path), MapPolicy::default()).unwrap();
+    let (denied, reports) = lose_each_page(source.memory(), rounds);
+    println!("{reports} reports");
+    assert_eq!(denied, Vec::<String>::new());
+}
