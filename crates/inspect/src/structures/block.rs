@@ -151,11 +151,15 @@ pub fn disks<'a>(machine: &'a Machine<'_>) -> Result<Vec<Object<'a>>, Fault> {
 
 fn private_of<'a>(machine: &'a Machine<'_>, class: u64) -> Result<Object<'a>, Fault> {
     let set = machine.space().object(machine.u64("class_kset")?, "kset")?;
-    for object in set.get("list")?.list("kobject", "entry")?.items {
+    let walk = set.get("list")?.list("kobject", "entry")?;
+    for object in walk.items {
         let private = object.container("subsys_private", "subsys.kobj")?;
         if private.get("class").and_then(|of| of.pointer()).is_ok_and(|of| of == class) {
             return Ok(private);
         }
     }
-    Err(Fault::NoType("subsys_private of block_class".into()))
+    Err(match walk.broken {
+        Some(why) => Fault::NotRead(format!("the class of disks was not found: {why}")),
+        None => Fault::NoType("subsys_private of block_class".into()),
+    })
 }

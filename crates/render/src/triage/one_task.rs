@@ -57,8 +57,11 @@ pub(super) fn one_task(report: &TriageReport, task: &Task, detail: &Detail, stac
         }
     }
     if let Some(open) = detail.open_files {
-        let least = if detail.missing.is_some() { "at least " } else { "" };
-        put!(out, "  {least}{}", counted(open, "open file"));
+        match (open, detail.missing.is_some()) {
+            (0, true) => put!(out, "  open files: not known"),
+            (open, true) => put!(out, "  at least {}", counted(open, "open file")),
+            (open, false) => put!(out, "  {}", counted(open, "open file")),
+        }
         for file in &detail.files {
             put!(out, "    {:>4} {}", file.descriptor, file.name);
         }
