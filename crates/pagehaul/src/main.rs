@@ -76,7 +76,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "process")]
         Command::HoldSnapshot { pid, state } => cli::core::hold_snapshot(pid, state),
         #[cfg(feature = "process")]
-        Command::HoldUserfaultfd { pid } => cli::checkpoint::hold_userfaultfd(pid),
+        Command::HoldUserfaultfd { pid, opens } => cli::checkpoint::hold_userfaultfd(pid, opens != 0),
         #[cfg(feature = "process")]
         Command::HoldMarks { .. } => cli::checkpoint::hold_marks(),
         Command::HoldPager { program } => return pager::hold(&program),

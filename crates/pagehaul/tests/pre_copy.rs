@@ -66,6 +66,23 @@ fn memory_that_changes_while_it_is_copied_is_saved_exactly() {
     );
 }
 
+/// A mapping that is split by the tracking cannot be moved any more.
+#[test]
+fn a_program_that_moves_its_memory_goes_on() {
+    let directory = tempdir().unwrap();
+    let mut subject = Subject::start(&["24", "2", "slots"]);
+    for _ in 0..4 {
+        let output = with_criu("checkpoint")
+            .args(["--force", "--leave-running", &subject.pid()])
+            .arg(directory.path().join("checkpoint"))
+            .env("TREE", subject.pid())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        subject.goes_on();
+    }
+}
+
 #[test]
 fn memory_that_can_change_without_marks_is_copied_again_when_frozen() {
     if !can_track_writes() {

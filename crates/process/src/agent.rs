@@ -25,7 +25,7 @@ use crate::units::Pid;
 /// First argument of this program where it is started as the helper that holds a snapshot. It has to call
 /// [`hold_snapshot`](serve) with the two numbers that follow.
 pub const SNAPSHOT_HELPER: &str = "hold-snapshot";
-/// The same for the helper that opens a userfaultfd: [`hold_userfaultfd`](serve_userfaultfd) with the number that follows.
+/// The same for the helper that opens a userfaultfd: [`hold_userfaultfd`](serve_userfaultfd) with the two numbers that follow.
 pub const USERFAULTFD_HELPER: &str = "hold-userfaultfd";
 
 /// Maximum size of the notes that the helper may send.
@@ -101,7 +101,7 @@ impl Helper {
     }
 
     /// Has the helper undo what it did and end, which the end of its input asks for.
-    fn end(&mut self) -> io::Result<ExitStatus> {
+    pub(crate) fn end(&mut self) -> io::Result<ExitStatus> {
         drop(self.child.stdin.take());
         self.child.wait()
     }
@@ -156,15 +156,15 @@ pub fn serve(pid: Pid, state: u8) -> io::Result<()> {
     })
 }
 
-/// The helper of a checkpoint: opens a userfaultfd for a process, and holds it until standard input ends. Its answer is the
-/// number of its descriptor.
-pub fn serve_userfaultfd(pid: Pid) -> io::Result<()> {
+/// The helper of a checkpoint: stops a process, opens a userfaultfd for it if it is to, and holds both until standard input ends.
+/// Its answer is the number of its descriptor, and how many nanoseconds the process has been stopped.
+pub fn serve_userfaultfd(pid: Pid, opens: bool) -> io::Result<()> {
     answer(|| {
         let mut held = Stopped::stop(pid)?;
-        let descriptor = fork::open_userfaultfd(&mut held)?;
-        let pause = held.resume();
-        let numbers = [descriptor.as_raw_fd() as u64, pause.as_nanos() as u64, 0];
-        Ok((descriptor, numbers, Vec::new()))
+        let descriptor = opens.then(|| fork::open_userfaultfd(&mut held)).transpose()?;
+        let number = descriptor.as_ref().map_or(0, |descriptor| descriptor.as_raw_fd() as u64);
+        let numbers = [number, held.elapsed().as_nanos() as u64, 0];
+        Ok(((descriptor, held), numbers, Vec::new()))
     })
 }
 

@@ -138,6 +138,11 @@ impl Stopped {
         self.pid
     }
 
+    /// How long it has been stopped.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.since.elapsed()
+    }
+
     /// Its stopped threads, the first thread of the process first if it still runs.
     pub(crate) fn threads(&mut self) -> &[Thread] {
         let pid = self.pid;

@@ -201,7 +201,7 @@ pub(crate) fn hold_marks() -> anyhow::Result<ExitCode> {
 }
 
 /// The helper of `checkpoint`.
-pub(crate) fn hold_userfaultfd(pid: Pid) -> anyhow::Result<ExitCode> {
-    pagehaul_process::hold_userfaultfd(pid).context("the helper that holds the process failed")?;
+pub(crate) fn hold_userfaultfd(pid: Pid, opens: bool) -> anyhow::Result<ExitCode> {
+    pagehaul_process::hold_userfaultfd(pid, opens).context("the helper that holds the process failed")?;
     Ok(ExitCode::SUCCESS)
 }

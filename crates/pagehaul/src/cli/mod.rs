@@ -157,6 +157,7 @@ pub(crate) enum Command {
     #[command(hide = true, name = pagehaul_process::USERFAULTFD_HELPER)]
     HoldUserfaultfd {
         pid: i32,
+        opens: u8,
     },
     #[cfg(feature = "process")]
     #[command(hide = true, name = pagehaul_process::MARKS_HELPER)]

@@ -7,6 +7,7 @@
 pub(super) mod merge;
 mod page_set;
 mod pinned;
+mod registration;
 pub(super) mod seccomp;
 mod smaps;
 mod store;

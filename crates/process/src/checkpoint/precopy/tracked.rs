@@ -13,11 +13,10 @@ use super::super::tree::Process;
 use super::page_set::PageSet;
 use super::pinned;
 use super::store::{PageStore, Room};
+use super::registration::Registration;
 use super::userfault::Userfault;
-use crate::agent::{Helper, USERFAULTFD_HELPER};
 use crate::copy::{Memory, Shared};
 use crate::error::ProcessError;
-use crate::fork::descriptor_of;
 use crate::mapping::{self, Mapping};
 use crate::pagemap::{
     PAGE_IS_NEWER, PAGE_IS_PRESENT, PAGE_IS_WPALLOWED, PAGE_IS_WRITTEN, PageRegion, Pagemap, ScanArguments,
@@ -71,8 +70,8 @@ struct Frozen {
 }
 
 impl Tracked {
-    /// Starts tracking a process's writes. It is stopped for about a millisecond, unless there are marks that were kept since an
-    /// earlier checkpoint, which holds the pages `base`.
+    /// Starts tracking a process's writes. It is stopped for about a millisecond, unless all its memory has marks that were kept
+    /// since an earlier checkpoint, which holds the pages `base`.
     pub(super) fn new(
         process: &Process,
         room: &Arc<Room>,
@@ -95,24 +94,8 @@ impl Tracked {
             return Err(pinned::USERFAULTFD.into());
         }
         pinned::find(pid, &mappings)?;
-        let mut stopped = 0;
-        let (userfault, tracked) = match kept {
-            Some(kept) => (Userfault::again(kept.descriptor), kept.tracked),
-            None => {
-                let mut command = Helper::command(USERFAULTFD_HELPER, pid).map_err(said)?;
-                let mut helper = Helper::start(pid, &mut command).map_err(said)?;
-                let ([number, nanoseconds, _], _) = helper.ask().map_err(said)?;
-                stopped = nanoseconds;
-                let descriptor = descriptor_of(helper.pid(), number as i32)
-                    .map_err(|error| format!("its userfaultfd could not be taken over: {error}"))?;
-                let userfault = Userfault::new(descriptor).map_err(|error| {
-                    format!(
-                        "this kernel has no asynchronous write protection (Linux 6.7 and newer have it): {error}"
-                    )
-                })?;
-                (userfault, Vec::new())
-            }
-        };
+        let Registration { userfault, tracked, old, new, stopped } =
+            Registration::new(pid, kept, &mappings).map_err(said)?;
         let opened = |error: std::io::Error| format!("its page tables cannot be read: {error}");
         let pagemap = Pagemap::open(&procfs::path(pid, "pagemap")).map_err(opened)?;
         let forked = mappings.iter().filter(|mapping| mapping.has_forked());
@@ -139,28 +122,15 @@ impl Tracked {
             written: PageSet::default(),
             unchanged: Vec::new(),
             store: PageStore::new(Arc::clone(room)),
-            stopped: Duration::from_nanos(stopped),
+            stopped,
             frozen: None,
             present: Vec::new(),
             frozen_bytes: 0,
             unmarked: None,
         };
-        for mapping in mappings.iter().filter(|mapping| is_private_anonymous(mapping)) {
-            // A mapping that cannot be tracked, or is gone, is copied in the freeze.
-            if is_tracked(mapping) {
-                // Marks since another checkpoint than the base say nothing, and pages without one have to be copied too.
-                if !this.is_marked {
-                    this.userfault.release(&mapping.range);
-                }
-                this.registered.push(mapping.range.clone());
-            } else if this.userfault.register(&mapping.range).is_ok() {
-                // Before Linux 6.13 (commit 0cef0bb836e3) pages moved by mremap keep their marks, and can be written to without a
-                // fault while they are not tracked. Kept marks would say that they are as they were.
-                if keeps_marks {
-                    this.userfault.release(&mapping.range);
-                }
-                this.registered.push(mapping.range.clone());
-            }
+        // Marks since another checkpoint than the base say nothing, and pages without one have to be copied too.
+        if !this.is_marked {
+            old.iter().for_each(|mapping| this.userfault.release(mapping));
         }
         Ok(this)
     }
@@ -168,6 +138,13 @@ impl Tracked {
     /// Whether it has ended.
     pub(super) fn is_dead(&self) -> bool {
         self.process.is_dead()
+        // Before Linux 6.13 (commit 0cef0bb836e3) pages moved by mremap keep their marks, and can be written to without a fault
+        // while they are not tracked. Kept marks would say that they are as they were.
+        if keeps_marks {
+            new.iter().for_each(|mapping| this.userfault.release(mapping));
+        }
+        this.registered = old.into_iter().chain(new).collect();
+        this.registered.sort_unstable_by_key(|mapping| mapping.start);
     }
 
     /// Copies the pages that were written to since the last round, at first all. Returns their bytes.
@@ -338,7 +315,7 @@ impl Tracked {
 }
 
 /// Whether pages of a mapping are the process's own and not a file's. The kernel's special mappings have other names.
-fn is_private_anonymous(mapping: &Mapping) -> bool {
+pub(super) fn is_private_anonymous(mapping: &Mapping) -> bool {
     let name = mapping.name.as_slice();
     !mapping.has_file()
         && (name.is_empty() || name == b"[heap]" || name == b"[stack]" || name.starts_with(b"[anon:"))
