@@ -6,6 +6,9 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
+
+use pagehaul_pool::map_numbers;
 
 use crate::units::page_size;
 
@@ -43,9 +46,11 @@ pub(crate) const PAGE_IS_WRITTEN: u64 = 1 << 1;
 /// A file's page, or shared memory's.
 const PAGE_IS_FILE: u64 = 1 << 2;
 pub(crate) const PAGE_IS_PRESENT: u64 = 1 << 3;
-const PAGE_IS_SWAPPED: u64 = 1 << 4;
+pub(crate) const PAGE_IS_SWAPPED: u64 = 1 << 4;
 /// The kernel's page of zeros, shared by all that was read but never written.
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
+/// Written to since the marks of `clear_refs` were cleared.
+pub(crate) const PAGE_IS_SOFT_DIRTY: u64 = 1 << 7;
 /// Categories that Linux 6.7 does not have, such as guard regions.
 pub(crate) const PAGE_IS_NEWER: u64 = !0 << 8;
 /// `_IOWR('f', 16, struct pm_scan_arg)`, since Linux 6.7 (commit 52526ca7fdb9, "fs/proc/task_mmu: implement IOCTL to
@@ -56,14 +61,26 @@ pub(crate) const PAGEMAP_SCAN: libc::c_ulong =
 const PROTECT: u64 = 1;
 /// Bytes of one read of a pagemap file where the kernel cannot scan.
 const ENTRIES: usize = 64 << 10;
+/// Bytes of addresses at least that a thread looks at in a row, and parts for each thread at most.
+const PART: u64 = 64 << 20;
+const PARTS: u64 = 8;
 /// Regions asked for at a time.
 const REGIONS: usize = 4096;
 
 /// The page tables of a process.
 pub(crate) struct Pagemap {
-    file: File,
+    file: Arc<File>,
     regions: Vec<PageRegion>,
     can_scan: bool,
+}
+
+impl ScanArguments {
+    /// Whether the scan finds pages that are in these categories.
+    pub(crate) fn finds(&self, categories: u64) -> bool {
+        let seen = categories ^ self.category_inverted;
+        seen & self.category_mask == self.category_mask
+            && (self.category_any == 0 || seen & self.category_any != 0)
+    }
 }
 
 impl Pagemap {
@@ -72,8 +89,8 @@ impl Pagemap {
     }
 
     /// Of an open pagemap file.
-    pub(crate) fn new(file: File) -> Self {
-        Self { file, regions: vec![PageRegion::default(); REGIONS], can_scan: true }
+    pub(crate) fn new(file: impl Into<Arc<File>>) -> Self {
+        Self { file: file.into(), regions: vec![PageRegion::default(); REGIONS], can_scan: true }
     }
 
     /// Passes the pages in `window` that are in memory or swapped out to `push`, without the page of zeros where the kernel
@@ -130,6 +147,42 @@ impl Pagemap {
         let (found, end) = self.request(Query { not: PAGE_IS_PFNZERO, wanted, ..Query::new(window) })?;
         found.iter().for_each(|region| push(*region));
         Ok(end)
+    }
+
+    /// Returns what [`categories`](Self::categories) passes on of all of `range`, looked at by up to `threads` threads.
+    pub(crate) fn categories_by(
+        &self,
+        range: &Range<u64>,
+        wanted: u64,
+        threads: usize,
+    ) -> io::Result<Vec<PageRegion>> {
+        let length = range.end - range.start;
+        let part = (length / (threads as u64 * PARTS)).max(PART).next_multiple_of(PART);
+        let look = |pagemap: &mut Self, number: u64| {
+            let mut found = Vec::new();
+            let mut at = range.start + number * part;
+            let end = range.end.min(at + part);
+            while at < end {
+                match pagemap.categories(&(at..end), wanted, &mut |region| found.push(region)) {
+                    Ok(next) => at = next,
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            Some(Ok(found))
+        };
+        let worker = || Self::new(Arc::clone(&self.file));
+        let mut all: Vec<PageRegion> = Vec::new();
+        for found in map_numbers("scan", threads, length.div_ceil(part), worker, look) {
+            for region in found? {
+                match all.last_mut() {
+                    Some(last) if last.end == region.start && last.categories == region.categories => {
+                        last.end = region.end;
+                    }
+                    _ => all.push(region),
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// Makes the scan that `arguments` describe, within `window`. Returns the regions, at most `most`, and the address up to
@@ -225,6 +278,20 @@ mod tests {
     use super::*;
     use crate::units::PAGE;
 
+    #[test]
+    fn a_scan_finds_by_categories() {
+        let data = ScanArguments {
+            category_inverted: PAGE_IS_PFNZERO | PAGE_IS_FILE,
+            category_mask: PAGE_IS_PFNZERO | PAGE_IS_FILE,
+            category_any: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+            ..ScanArguments::default()
+        };
+        assert!(data.finds(PAGE_IS_PRESENT) && data.finds(PAGE_IS_SWAPPED | 1 << 8));
+        assert!(!data.finds(PAGE_IS_PRESENT | PAGE_IS_FILE) && !data.finds(PAGE_IS_WRITTEN));
+        let guards = ScanArguments { category_mask: 1 << 8, ..ScanArguments::default() };
+        assert!(guards.finds(PAGE_IS_SWAPPED | 1 << 8) && !guards.finds(PAGE_IS_PRESENT));
+    }
+
     /// Both ways agree on memory of this process, of which every third page was written to.
     #[test]
     fn touched_pages_are_found() {
@@ -256,9 +323,24 @@ mod tests {
             assert_eq!(found, expected);
         }
         let mut entries = Vec::new();
-        present_by_entries(&pagemap.file, window, &mut |range| entries.push(range.start)).unwrap();
+        present_by_entries(&pagemap.file, window.clone(), &mut |range| entries.push(range.start)).unwrap();
         entries.retain(|page| *page != start + PAGE);
         assert_eq!(entries, expected);
+        if pagemap.can_scan {
+            // Several threads see what one sees, also of much more than is mapped.
+            for range in [start..start + pages as u64 * PAGE, start - (5 << 30)..start + (3 << 30)] {
+                let [one, several] = [1, 4].map(|threads| {
+                    let found = pagemap.categories_by(&range, PAGE_IS_PRESENT, threads).unwrap();
+                    // Neighbours are in one region.
+                    let own = found
+                        .into_iter()
+                        .map(|region| region.start.max(window.start)..region.end.min(window.end));
+                    own.filter(|range| !range.is_empty()).collect::<Vec<_>>()
+                });
+                assert_eq!(one, several);
+                assert_eq!(one.len(), expected.len());
+            }
+        }
         // SAFETY: nothing refers to it any more.
         unsafe { libc::munmap(base, pages * 4096) };
     }

@@ -32,6 +32,7 @@ pub fn save(pid: i32, path: &Path) -> (Vec<u8>, Vec<u8>) {
         bytes
     };
     let (mut list, mut pages, mut all) = (HEAD.to_vec(), Vec::new(), Vec::new());
+    guards(&pagemap);
     for mapping in mappings(pid) {
         for region in scan(&pagemap, &mapping) {
             entry(&mut list, &region);
@@ -104,30 +105,38 @@ fn mappings(pid: i32) -> Vec<Range<u64>> {
 fn scan(pagemap: &File, mapping: &Range<u64>) -> Vec<Range<u64>> {
     const PRESENT_OR_SWAPPED: u64 = 1 << 3 | 1 << 4;
     const ZERO_OR_FILE: u64 = 1 << 5 | 1 << 2;
+    let found =
+        ask(pagemap, mapping.clone(), [ZERO_OR_FILE, ZERO_OR_FILE, PRESENT_OR_SWAPPED, PRESENT_OR_SWAPPED]);
+    found.expect("PAGEMAP_SCAN").into_iter().map(|[start, end, _]| start..end).collect()
+}
+
+/// Asks for guard regions in all memory, as CRIU does since 4.2. None before Linux 6.15, which does not know them.
+fn guards(pagemap: &File) -> Vec<[u64; 3]> {
+    const GUARD: u64 = 1 << 8;
+    let found = ask(pagemap, 0..1 << 46, [0, GUARD, 0, GUARD]).unwrap_or_default();
+    assert!(found.iter().all(|[.., categories]| *categories == GUARD), "no guards: {found:x?}");
+    found
+}
+
+/// PAGEMAP_SCAN: the categories that are inverted, all that a page has to be in, some, and those returned. Returns start, end and
+/// categories.
+fn ask(pagemap: &File, range: Range<u64>, categories: [u64; 4]) -> std::io::Result<Vec<[u64; 3]>> {
     let mut regions = vec![[0u64; 3]; 512];
-    let (mut found, mut at) = (Vec::new(), mapping.start);
-    while at < mapping.end {
-        let mut arguments = [
-            96,
-            0,
-            at,
-            mapping.end,
-            0,
-            regions.as_mut_ptr().expose_provenance() as u64,
-            regions.len() as u64,
-            0,
-            ZERO_OR_FILE,
-            ZERO_OR_FILE,
-            PRESENT_OR_SWAPPED,
-            PRESENT_OR_SWAPPED,
-        ];
+    let (mut found, mut at) = (Vec::new(), range.start);
+    while at < range.end {
+        let room = regions.as_mut_ptr().expose_provenance() as u64;
+        let [inverted, all, any, returned] = categories;
+        let mut arguments =
+            [96, 0, at, range.end, 0, room, regions.len() as u64, 0, inverted, all, any, returned];
         // SAFETY: PAGEMAP_SCAN with a struct of 12 numbers, and room for the regions.
         let count = unsafe { libc::ioctl(pagemap.as_raw_fd(), 0xc060_6610, arguments.as_mut_ptr()) };
-        assert!(count >= 0, "PAGEMAP_SCAN: {}", std::io::Error::last_os_error());
-        found.extend(regions[..count as usize].iter().map(|region| region[0]..region[1]));
+        if count < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        found.extend(&regions[..count as usize]);
         at = arguments[4];
     }
-    found
+    Ok(found)
 }
 
 /// Adds an entry of a list: address, number of pages, flags, number of pages again.

@@ -1,5 +1,6 @@
 //! A process whose memory is copied while it runs, and the pages that it writes to meanwhile.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,14 +13,15 @@ use super::super::marks::Marked;
 use super::super::tree::Process;
 use super::page_set::PageSet;
 use super::pinned;
-use super::store::{PageStore, Room};
 use super::registration::Registration;
+use super::store::{PageStore, Room};
 use super::userfault::Userfault;
 use crate::copy::{Memory, Shared};
 use crate::error::ProcessError;
 use crate::mapping::{self, Mapping};
 use crate::pagemap::{
-    PAGE_IS_NEWER, PAGE_IS_PRESENT, PAGE_IS_WPALLOWED, PAGE_IS_WRITTEN, PageRegion, Pagemap, ScanArguments,
+    PAGE_IS_NEWER, PAGE_IS_PRESENT, PAGE_IS_SOFT_DIRTY, PAGE_IS_SWAPPED, PAGE_IS_WPALLOWED, PAGE_IS_WRITTEN,
+    PageRegion, Pagemap, ScanArguments,
 };
 use crate::populated::Run;
 use crate::procfs::{self, Status};
@@ -67,6 +69,10 @@ pub(super) struct Tracked {
 struct Frozen {
     mappings: Vec<Range<u64>>,
     memory: Memory,
+    /// Where the mappings start whose pages are taken.
+    taken: HashSet<u64>,
+    /// Pages in them that are left to CRIU, ascending.
+    left: Vec<PageRegion>,
 }
 
 impl Tracked {
@@ -132,12 +138,6 @@ impl Tracked {
         if !this.is_marked {
             old.iter().for_each(|mapping| this.userfault.release(mapping));
         }
-        Ok(this)
-    }
-
-    /// Whether it has ended.
-    pub(super) fn is_dead(&self) -> bool {
-        self.process.is_dead()
         // Before Linux 6.13 (commit 0cef0bb836e3) pages moved by mremap keep their marks, and can be written to without a fault
         // while they are not tracked. Kept marks would say that they are as they were.
         if keeps_marks {
@@ -145,6 +145,12 @@ impl Tracked {
         }
         this.registered = old.into_iter().chain(new).collect();
         this.registered.sort_unstable_by_key(|mapping| mapping.start);
+        Ok(this)
+    }
+
+    /// Whether it has ended.
+    pub(super) fn is_dead(&self) -> bool {
+        self.process.is_dead()
     }
 
     /// Copies the pages that were written to since the last round, at first all. Returns their bytes.
@@ -187,6 +193,8 @@ impl Tracked {
 
     /// Answers a scan that CRIU makes of the frozen process's page tables, which `file` has: copies what is not held yet, and
     /// leaves out all that is held then. Returns the regions for CRIU and the address up to which they were found.
+    ///
+    /// CRIU asks twice: for all pages, and before, since 4.2, for guard regions (MADV_GUARD_INSTALL). The page tables are looked at once.
     pub(super) fn answer(
         &mut self,
         file: File,
@@ -201,50 +209,70 @@ impl Tracked {
             let mappings = mappings.iter().filter(|mapping| is_private_anonymous(mapping));
             let mappings = mappings.map(|mapping| mapping.range.clone()).collect();
             let memory = Memory::open(self.pid, Shared::In(self.forked.clone())).map_err(other)?;
-            self.frozen = Some(Frozen { mappings, memory });
+            self.frozen = Some(Frozen { mappings, memory, taken: HashSet::new(), left: Vec::new() });
         }
         let mut pagemap = Pagemap::new(file);
         let (mut regions, mut at) = (Vec::new(), asked.start);
         while at < asked.end {
+            let room = asked.regions_len as usize - regions.len();
             let frozen = self.frozen.as_ref().map_or(&[][..], |frozen| &frozen.mappings);
             let next = frozen.partition_point(|mapping| mapping.end <= at);
-            let end = match frozen.get(next) {
-                Some(mapping) if mapping.contains(&at) => mapping.end.min(asked.end),
-                mapping => {
-                    let end = mapping.map_or(asked.end, |mapping| mapping.start.min(asked.end));
-                    let room = asked.regions_len as usize - regions.len();
-                    if room == 0 {
+            match frozen.get(next).cloned() {
+                Some(mapping) if mapping.contains(&at) => {
+                    self.take(&pagemap, asked, &mapping, threads)?;
+                    let part = at..mapping.end.min(asked.end);
+                    let mut left = self.left(asked, &part);
+                    at = part.end;
+                    // There is no room for this one: CRIU asks again from there.
+                    if let Some(region) = left.get(room) {
+                        at = region.start;
+                        left.truncate(room);
+                    }
+                    regions.extend(left);
+                    if at < part.end {
                         break;
                     }
+                }
+                _ if room == 0 => break,
+                mapping => {
+                    let end = mapping.map_or(asked.end, |mapping| mapping.start.min(asked.end));
                     let (found, to) = pagemap.repeat(asked, &(at..end), room)?;
                     regions.extend_from_slice(found);
                     at = to;
-                    continue;
                 }
-            };
-            let left = self.take(&mut pagemap, asked, at..end, threads)?;
-            if regions.len() + left.len() > asked.regions_len as usize {
-                return Err(std::io::Error::other("CRIU has too little room for pages that cannot be read"));
             }
-            regions.extend(left);
-            at = end;
         }
         Ok((regions, at))
     }
 
-    /// Takes the pages of a part of a private anonymous mapping. Returns those that are left to CRIU.
+    /// The pages of a part of a mapping that are left to CRIU, as far as it asks for them.
+    fn left(&self, asked: &ScanArguments, part: &Range<u64>) -> Vec<PageRegion> {
+        let left = self.frozen.as_ref().map_or(&[][..], |frozen| &frozen.left);
+        let first = left.partition_point(|region| region.end <= part.start);
+        let left = left.iter().skip(first).take_while(|region| region.start < part.end);
+        let left = left.filter(|region| asked.finds(region.categories)).map(|region| PageRegion {
+            start: region.start.max(part.start),
+            end: region.end.min(part.end),
+            categories: region.categories & asked.return_mask,
+        });
+        left.collect()
+    }
+
+    /// Takes the pages of a private anonymous mapping, once, and keeps which are left to CRIU.
     fn take(
         &mut self,
-        pagemap: &mut Pagemap,
+        pagemap: &Pagemap,
         asked: &ScanArguments,
-        part: Range<u64>,
+        mapping: &Range<u64>,
         threads: usize,
-    ) -> std::io::Result<Vec<PageRegion>> {
-        let (mut regions, mut at) = (Vec::new(), part.start);
-        let wanted = asked.return_mask | PAGE_IS_WRITTEN | PAGE_IS_WPALLOWED;
-        while at < part.end {
-            at = pagemap.categories(&(at..part.end), wanted, &mut |region| regions.push(region))?;
+    ) -> std::io::Result<()> {
+        if self.frozen.as_ref().is_some_and(|frozen| frozen.taken.contains(&mapping.start)) {
+            return Ok(());
         }
+        // What CRIU asks for now and later.
+        let wanted = asked.return_mask | PAGE_IS_PRESENT | PAGE_IS_SWAPPED | PAGE_IS_SOFT_DIRTY;
+        let regions =
+            pagemap.categories_by(mapping, wanted | PAGE_IS_WRITTEN | PAGE_IS_WPALLOWED, threads)?;
         // CRIU knows what to do with guard regions and the like.
         let (ordinary, mut left): (Vec<_>, Vec<_>) =
             regions.into_iter().partition(|region| region.categories & PAGE_IS_NEWER == 0);
@@ -278,13 +306,17 @@ impl Tracked {
             self.store.set_held(range, false);
             left.push(PageRegion { start: range.start, end: range.end, categories: PAGE_IS_PRESENT });
         }
-        left.sort_unstable_by_key(|region| region.start);
         for region in &ordinary {
             exclude(region.start..region.end, &unreadable, &mut |range| {
                 push_joined(&mut self.present, range);
             });
         }
-        Ok(left)
+        if let Some(frozen) = &mut self.frozen {
+            frozen.left.append(&mut left);
+            frozen.left.sort_by_key(|region| region.start);
+            frozen.taken.insert(mapping.start);
+        }
+        Ok(())
     }
 
     /// Looks again for files and mappings by which the process's memory is written to without marks.
