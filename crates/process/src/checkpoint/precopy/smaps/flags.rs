@@ -2,7 +2,7 @@
 
 /// Bits of `vm_flags` and their letters, in the order in which the kernel prints them (fs/proc/task_mmu.c, show_smap_vma_flags()).
 /// Bits that are others on other kernels or machines are found out by [`Names::compare`].
-const LETTERS: [(u32, &str); 29] = [
+const LETTERS: [(u32, &str); 30] = [
     (0, "rd"),
     (1, "wr"),
     (2, "ex"),
@@ -14,6 +14,7 @@ const LETTERS: [(u32, &str); 29] = [
     (8, "gd"),
     (9, "um"),
     (10, "pf"),
+    (11, "gu"),
     (12, "uw"),
     (13, "lo"),
     (14, "io"),

@@ -15,6 +15,9 @@ use super::flags::Names;
 use crate::mapping;
 use crate::units::{Pid, page_size};
 
+/// `MADV_GUARD_INSTALL` (Linux 6.13): stacks of threads have it with newer C libraries.
+const GUARD_INSTALL: i32 = 102;
+
 /// Learns the letters from all mappings of this program, and from some that have the flags which programs give to theirs.
 pub(super) fn names(reader: &FlagReader) -> Result<Names, String> {
     let probes = Probe::all();
@@ -62,6 +65,10 @@ impl Probe {
             unsafe { madvise(probe.address, page, advice) }.ok()?;
             Some(probe)
         });
+        let guarded = Self::new(page, write, private).filter(|probe| {
+            // SAFETY: nothing else knows of this memory.
+            unsafe { libc::madvise(probe.address, page, GUARD_INSTALL) == 0 }
+        });
         let locked = [MlockFlags::empty(), MlockFlags::ONFAULT].into_iter().filter_map(|flags| {
             let probe = Self::new(page, write, private)?;
             // SAFETY: nothing else knows of this memory.
@@ -83,7 +90,7 @@ impl Probe {
         if let Some(probe) = &mut tracked {
             probe.userfault = probe.track().ok();
         }
-        advised.chain(locked).chain(mapped).chain(tracked).collect()
+        advised.chain(guarded).chain(locked).chain(mapped).chain(tracked).collect()
     }
 
     fn new(length: usize, access: ProtFlags, flags: MapFlags) -> Option<Self> {
