@@ -30,9 +30,9 @@ pub(super) const NAME: &CStr = c"smaps";
 /// Nanoseconds for a question, and bytes at which the kernel looks in one: 17 ms for each GiB.
 const QUESTION: u64 = 20_000;
 const WALK: u64 = 64;
-/// The last line of `maps` on x86_64 is no mapping of the process, but a page of the kernel's. It can be executed only, unless the
-/// kernel was started with vsyscall=emulate (arch/x86/entry/vsyscall/vsyscall_64.c).
-const VSYSCALL: &[u8] = b"[vsyscall]";
+/// The last line of `maps` on x86_64 is no mapping of the process, but a page of the kernel's at this place. It can be executed only,
+/// unless the kernel was started with vsyscall=emulate (arch/x86/entry/vsyscall/vsyscall_64.c).
+const VSYSCALL: &[u8] = b"ffffffffff600000-";
 const VSYSCALL_FLAGS: [&str; 2] = ["ex ", "rd ex mr me "];
 
 /// What is needed to answer.
@@ -84,7 +84,7 @@ fn text(maps: &[u8], mappings: &[Flags], names: &Names) -> Result<Vec<u8>, Strin
     let mut text = Vec::with_capacity(maps.len() * 2);
     let mut mappings = mappings.iter();
     for line in maps.split_inclusive(|byte| *byte == b'\n') {
-        let flags = if line.trim_ascii_end().ends_with(VSYSCALL) {
+        let flags = if line.starts_with(VSYSCALL) {
             let [execute, read] = VSYSCALL_FLAGS;
             if line.windows(6).any(|part| part == b" r-xp ") { read } else { execute }.to_owned()
         } else {
@@ -125,12 +125,12 @@ mod tests {
 
     #[test]
     fn lines_get_the_letters_of_their_mappings() {
-        let maps = b"00400000-00402000 rw-p 00000000 fe:00 7    /a b\n\
+        let maps = b"00400000-00402000 rw-p 00000000 fe:00 7    /a b [vsyscall]\n\
                      ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]\n";
         let mapping = |start, end, flags| Flags { start, end, flags };
         let names = names();
         let here = mapping(0x40_0000, 0x40_2000, 0x73);
-        let expected = "00400000-00402000 rw-p 00000000 fe:00 7    /a b\nVmFlags: rd wr mr mw me \n\
+        let expected = "00400000-00402000 rw-p 00000000 fe:00 7    /a b [vsyscall]\nVmFlags: rd wr mr mw me \n\
                         ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]\n\
                         VmFlags: ex \n";
         assert_eq!(String::from_utf8(text(maps, &[here], &names).unwrap()).unwrap(), expected);
