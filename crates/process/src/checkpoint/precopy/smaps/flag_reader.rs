@@ -19,7 +19,7 @@ const RECORD: usize = 24;
 const ROOM: usize = 64 << 10;
 
 /// A mapping's place and flags (`vm_flags`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Flags {
     pub(super) start: u64,
     pub(super) end: u64,

@@ -1,5 +1,6 @@
 //! Mappings of pagehaul's own, by which it learns what the kernel prints of each flag.
 
+use std::collections::HashSet;
 use std::ffi::c_void;
 use std::io;
 use std::ptr;
@@ -22,14 +23,16 @@ const GUARD_INSTALL: i32 = 102;
 pub(super) fn names(reader: &FlagReader) -> Result<Names, String> {
     let probes = Probe::all();
     let me = std::process::id() as Pid;
-    let found = reader.read(me).map_err(|error| format!("the BPF program cannot be run: {error}"))?;
+    let read = || reader.read(me).map_err(|error| format!("the BPF program cannot be run: {error}"));
+    let found = read()?;
     let printed = mapping::read(me, me).map_err(|error| error.to_string())?;
+    // Other threads may change mappings meanwhile.
+    let unchanged: HashSet<Flags> = read()?.into_iter().collect();
     drop(probes);
     let mut names = Names::default();
-    for mapping in &printed {
-        // Other threads may map memory between the two readings.
-        let is_same = |flags: &&Flags| flags.start == mapping.range.start && flags.end == mapping.range.end;
-        if let Some(flags) = found.iter().find(is_same) {
+    for flags in found.iter().filter(|flags| unchanged.contains(flags)) {
+        let same = printed.iter().find(|mapping| mapping.range == (flags.start..flags.end));
+        if let Some(mapping) = same {
             names.compare(flags.flags, &mapping.flags)?;
         }
     }
