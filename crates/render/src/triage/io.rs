@@ -8,7 +8,9 @@ use pagehaul_inspect::Request;
 use pagehaul_inspect::{Part, Suspended, TriageReport};
 #[cfg(feature = "html")]
 use pagehaul_present::Table;
-use pagehaul_present::number::{bytes, count};
+use pagehaul_present::number::bytes;
+#[cfg(feature = "html")]
+use pagehaul_present::number::count;
 use pagehaul_present::time::seconds;
 
 use super::lines::{FEW, more, number_of};
