@@ -1,24 +1,19 @@
 //! A report of a dump on a server: other threads read first, so that the report itself waits for next to nothing.
 
+mod common;
+
 use std::path::Path;
 
+use common::task;
 use pagehaul_inspect::{Machine, TriageReport};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_physmem::{MapPolicy, PhysMemory, Wrapped};
-use pagehaul_synth::{Era, Inside, Machine as Synthetic, Task};
+use pagehaul_synth::{Era, Inside, Machine as Synthetic};
 use pagehaul_test_support::served::Served;
 use pagehaul_vmcore::Source;
 
 /// A machine with some of everything.
 fn write(path: &Path) {
-    let task = |pid, state| Task {
-        pid,
-        comm: format!("task{pid}"),
-        state,
-        ran: 1,
-        stack: vec!["__schedule", "schedule", "io_schedule"],
-        pages: Some(100),
-    };
     let mut machine = Synthetic::new(Era::V6_12);
     let inside = Inside {
         tasks: vec![task(1, 1), task(20, 2), task(21, 2)],

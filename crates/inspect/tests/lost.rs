@@ -1,12 +1,15 @@
-//! Reports of a dump that lost one page: what differs from the report of the whole dump is said to be missing.
+//! Reports of a dump that lost one page. A part that is not as in the report of the whole dump has a reason under "Missing".
+
+mod common;
 
 use std::path::Path;
 
+use common::task;
 use pagehaul_inspect::{Machine, OnRequest, Requested, TriageReport};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_machine::PageSize;
 use pagehaul_physmem::{MapPolicy, PhysMemory, ReadError, Recorder, View, Wrap, Wrapped};
-use pagehaul_synth::{Era, Inside, Machine as Synthetic, Task};
+use pagehaul_synth::{Era, Inside, Machine as Synthetic};
 use pagehaul_vmcore::Source;
 use serde_json::Value;
 
@@ -156,14 +159,6 @@ fn lose_each_page(memory: &dyn PhysMemory, most: usize) -> (Vec<String>, usize) 
 fn what_a_lost_page_held_is_not_denied() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("vmcore");
-    let task = |pid, state| Task {
-        pid,
-        comm: format!("task{pid}"),
-        state,
-        ran: 1,
-        stack: vec!["__schedule", "schedule", "io_schedule"],
-        pages: Some(100),
-    };
     let mut machine = Synthetic::new(Era::V6_12);
     let inside = Inside {
         tasks: (1..40).map(|pid| task(pid, 1 + pid % 2)).collect(),

@@ -302,7 +302,7 @@ fn a_killed_script_of_a_checkpoint_leaves_no_process_stopped() {
         .unwrap();
 }
 
-/// `checkpoint` ends at once when it is told to while CRIU runs the action script: CRIU waits for that, and would be killed.
+/// A signal ends `checkpoint` while CRIU runs the action script. CRIU waits for the script, and the script for `checkpoint`.
 #[test]
 fn a_signal_while_the_script_of_a_checkpoint_runs_does_not_wait_for_criu() {
     let step = if std::env::var_os("PAGEHAUL_ROUNDS").is_some() { 1 } else { 8 };

@@ -65,7 +65,7 @@ pub fn vmap_areas<'a>(machine: &'a Machine<'_>) -> Result<(Vec<Object<'a>>, Opti
 
 /// Returns the name of the function that allocated an area.
 pub fn caller_name(machine: &Machine<'_>, address: u64) -> String {
-    // Kernels before 6.15 have per-CPU variables of x86_64 from address 0 on, which have names.
+    // On x86_64 before 6.15 the symbols of per-CPU variables begin at address 0: it is no caller's.
     if address == 0 {
         return "vm_map_ram or freed".to_owned();
     }

@@ -92,8 +92,8 @@ pub struct PreCopyReport {
     pub frozen_bytes: u64,
     /// Seconds the processes were stopped before, to track their writes.
     pub stopped_seconds: f64,
-    /// Processes at whose pages the kernel looked while they were frozen, because CRIU read their smaps, and why. It takes about
-    /// 17 ms for each GiB.
+    /// Why the kernel looked at each page while the processes were frozen, for CRIU to read their smaps: all of them, or the
+    /// processes that are named. It takes about 17 ms for each GiB.
     pub walked: Vec<String>,
     /// Processes whose memory was all copied again while they were frozen, and why: something began to write to it without
     /// marks after the first copy.

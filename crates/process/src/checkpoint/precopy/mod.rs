@@ -56,9 +56,9 @@ pub(super) struct PreCopy {
     threads: usize,
     /// Bytes that had not to be copied so far, because the base may have them.
     trusted: u64,
-    /// Answers what takes the kernel long in the freeze.
-    smaps: Result<Smaps, String>,
-    /// Processes of which it could not, and why.
+    /// Answers what takes the kernel long in the freeze, if it is worth it and this system can.
+    smaps: Option<Smaps>,
+    /// Why it could not, for all processes or for one.
     walked: Vec<String>,
 }
 
@@ -76,8 +76,11 @@ impl PreCopy {
         progress: &Progress,
     ) -> Result<Self, String> {
         no_seccomp(tree)?;
-        // Before this program has much memory of its own, whose pages the kernel looks at once.
-        let smaps = Smaps::new(tree, expected);
+        // It reads smaps of this program: before the copies, which the kernel would look at page by page.
+        let (smaps, walked) = match Smaps::new(tree, expected) {
+            Ok(smaps) => (smaps, Vec::new()),
+            Err(reason) => (None, vec![reason]),
+        };
         // Only what is written to is taken of it. Processes grow meanwhile.
         let needed = expected.saturating_mul(2) + (64 << 20);
         if expected > most {
@@ -129,7 +132,6 @@ impl PreCopy {
             .filter(|process| process.is_marked)
             .map(|process| Status::read(process.pid).map_or(0, |status| status.anonymous));
         let trusted = trusted.sum();
-        let walked = smaps.as_ref().err().cloned().into_iter().collect();
         let mut this = Self { processes, room, rounds: 0, threads, trusted, smaps, walked };
         this.rounds(progress)?;
         // The rounds take most of the time until CRIU starts.
@@ -186,7 +188,7 @@ impl PreCopy {
 
     /// Whether CRIU is asked which files it opens.
     pub(super) fn watches_files(&self) -> bool {
-        self.smaps.is_ok()
+        self.smaps.is_some()
     }
 
     /// Ends this without ending the tracking: the marks since the checkpoint with this ID.

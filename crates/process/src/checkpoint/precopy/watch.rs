@@ -93,7 +93,7 @@ impl State {
     fn open(&mut self, call: &Call) -> Option<OwnedFd> {
         let [descriptor, address, ..] = call.arguments;
         let mut name = [0u8; smaps::NAME.to_bytes_with_nul().len()];
-        let smaps = self.copy.smaps.as_ref().ok().filter(|_| self.is_freezing)?;
+        let smaps = self.copy.smaps.as_ref().filter(|_| self.is_freezing)?;
         transfer(call.pid, address, &mut name, libc::process_vm_readv).ok()?;
         if name != smaps::NAME.to_bytes_with_nul() {
             return None;
