@@ -62,3 +62,11 @@ pub use vm::Accelerator;
 pub fn enabled() -> bool {
     std::env::var("PAGEHAUL_LAB").is_ok_and(|value| !value.is_empty() && value != "0")
 }
+
+/// Returns the kernels that a test tries: a `few`, or `all` with `PAGEHAUL_LAB=all`, as `make test-full` sets it.
+pub fn few_or_all<'a>(few: &[&'a str], all: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    if std::env::var("PAGEHAUL_LAB").is_ok_and(|value| value == "all") {
+        return all.into_iter().collect();
+    }
+    few.to_vec()
+}

@@ -24,7 +24,7 @@ pub fn each_crash(check: impl Fn(&str, PathBuf)) {
         eprintln!("skipped: set PAGEHAUL_LAB=1 to boot virtual machines");
         return;
     }
-    for kernel in ["6.1", "6.12"] {
+    for kernel in lab::few_or_all(&["6.12"], ["6.1", "6.12"]) {
         let config = Config {
             kernel: kernel.into(),
             cpus: 1,
