@@ -35,3 +35,65 @@ fn facts_and_triage_read_the_records_of_a_crash() {
     let said = setup.fails(&["facts", records[0], "vmcore"], 1);
     assert!(said.contains("vmcore is no record of pstore"), "{said}");
 }
+
+/// Three parts of a log that ends in a crash, by number.
+fn parts() -> [String; 3] {
+    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../facts/tests/data/null.6.12.log");
+    let log = fs::read_to_string(log).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    let third = lines.len().div_ceil(3);
+    let mut numbers = (1..=3).rev();
+    let mut parts: Vec<String> = lines
+        .chunks(third)
+        .map(|lines| format!("Panic#1 Part{}\n{}\n", numbers.next().unwrap(), lines.join("\n")))
+        .collect();
+    parts.reverse();
+    parts.try_into().unwrap()
+}
+
+#[test]
+fn what_is_missing_of_records_is_said() {
+    let setup = Setup::small();
+    let [one, two, three] = parts();
+    let write = |name: &str, text: &str| fs::write(setup.path(name), text).unwrap();
+    write("dmesg-efi-1", &one);
+    write("dmesg-efi-2", &two);
+    write("dmesg-efi-3", &three);
+    // Nothing is missing of all parts.
+    let all = ["dmesg-efi-1", "dmesg-efi-2", "dmesg-efi-3"];
+    let text = setup.succeeds(&[&["triage"], &all[..]].concat());
+    assert!(text.starts_with("dmesg-efi-3 and 2 more files: 6.12"), "{text}");
+    assert!(!text.contains("INCOMPLETE") && !text.contains("are left out"), "{text}");
+    let output = setup.run(&[&["facts"], &all[..]].concat());
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let said = |files: &[&str], why: &str| {
+        let output = setup.run(&[&["triage"], files].concat());
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(3), "{text}");
+        let second = text.lines().nth(1).unwrap_or_default();
+        assert_eq!(second, format!("INCOMPLETE: {why}"), "{text}");
+        assert_eq!(text.matches(why).count(), 1, "{text}");
+        for command in [&["facts"][..], &["triage", "--json"]] {
+            let output = setup.run(&[command, files].concat());
+            assert_eq!(output.status.code(), Some(3));
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(told, format!("pagehaul: the records are incomplete: {why}\n"));
+            assert!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["crash"].is_object());
+        }
+    };
+    said(&["dmesg-efi-3", "dmesg-efi-1"], "part 2 is missing");
+    write("cut", two.get(..two.len() - 10).unwrap());
+    let cut = "cut: it is cut: what followed its last line is missing";
+    said(&["dmesg-efi-1", "cut", "dmesg-efi-3"], cut);
+    write("empty", "");
+    said(&[&all[..], &["empty"]].concat(), "empty: it is damaged, or no record");
+    let notice = "\nECC: 0 Corrected bytes, 2 unrecoverable blocks\n";
+    write("lost", &format!("{two}{notice}"));
+    let lost = "lost: its memory was damaged: 2 blocks could not be corrected";
+    said(&["dmesg-efi-1", "lost", "dmesg-efi-3"], lost);
+    // Records of another event are no fault.
+    write("oops", "Oops#0 Part1\n<4>[    0.500000] before\n");
+    let text = setup.succeeds(&[&["triage", "oops"], &all[..]].concat());
+    let second = text.lines().nth(1).unwrap();
+    assert_eq!(second, "oops: the records of Oops#0 are left out: they are of another event");
+}

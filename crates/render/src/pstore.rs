@@ -6,10 +6,37 @@ use pagehaul_present::printable;
 /// Lines of the log that are shown.
 const LINES: usize = 30;
 
-/// Formats the facts in the records `name`.
-pub fn text(facts: &Facts, name: &str) -> String {
-    let mut out =
-        format!("{name}: {}, from pstore\n\n", facts.release.as_deref().unwrap_or("unknown kernel"));
+/// What records are, and what of them is missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// Name of the first file, in order of the log.
+    pub name: String,
+    /// How many other files were read.
+    pub others: usize,
+    /// What is missing of the records.
+    pub incomplete: Vec<String>,
+    /// Records that were left out.
+    pub left_out: Vec<String>,
+    /// How many entries in `missing` of the facts hold for all crashes in pstore: they come first, and the others are said above.
+    pub of_all: usize,
+}
+
+/// Formats the facts in records.
+pub fn text(facts: &Facts, about: &About) -> String {
+    let others = match about.others {
+        0 => String::new(),
+        1 => " and 1 more file".into(),
+        others => format!(" and {others} more files"),
+    };
+    let release = facts.release.as_deref().unwrap_or("unknown kernel");
+    let mut out = format!("{}{others}: {release}, from pstore\n", about.name);
+    for why in &about.incomplete {
+        out += &format!("INCOMPLETE: {why}\n");
+    }
+    for why in &about.left_out {
+        out += &format!("{why}\n");
+    }
+    out += "\n";
     match &facts.crash {
         None => out += "What happened: the records have no crash\n",
         Some(crash) => {
@@ -25,7 +52,7 @@ pub fn text(facts: &Facts, name: &str) -> String {
         out += &format!("  [{:12.6}] {}\n", record.time_ns as f64 / 1e9, record.text);
     }
     out += "\nMissing:\n";
-    for missing in &facts.missing {
+    for missing in facts.missing.iter().take(about.of_all) {
         out += &format!("  {}: {}\n", missing.what, missing.reason);
     }
     out += "  tasks, locks, memory: pstore has none of them\n";

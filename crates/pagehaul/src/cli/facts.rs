@@ -23,8 +23,8 @@ use crate::sandbox::{self, Sandbox};
 /// (.facts.json.zst) can take the place of DUMP; pagehaul-fleet makes tables of it. So can the records that a crash left in pstore
 /// (/sys/fs/pstore/dmesg-*, also as systemd-pstore keeps them), all of one crash. docs/schema.md describes the fields.
 ///
-/// Exit status: 0, the facts were printed; 1, the dump cannot be read; 2, the command line is wrong; 3, the dump is incomplete, and the
-/// facts that it has were printed.
+/// Exit status: 0, the facts were printed; 1, the dump cannot be read; 2, the command line is wrong; 3, the dump is incomplete, or the
+/// records of pstore are, and the facts that it has were printed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul facts dump
@@ -57,10 +57,14 @@ pub(crate) fn run(arguments: &FactsArguments) -> anyhow::Result<ExitCode> {
     arguments.dumps.identity.hold(&arguments.dumps.dumps)?;
     sandbox::enter(Sandbox::reading(&arguments.dumps.dumps))?;
     let mut status = ExitCode::SUCCESS;
-    let written = match stored(&arguments.dumps.dumps)? {
-        Some(facts) => Some(facts),
-        None => pstore::facts(&arguments.dumps.dumps)?,
-    };
+    let mut written = stored(&arguments.dumps.dumps)?;
+    if written.is_none()
+        && let Some(records) = pstore::read(&arguments.dumps.dumps, redaction.is_none())?
+    {
+        records.tell();
+        status = records.status();
+        written = Some(records.facts);
+    }
     let (mut facts, names) = match written {
         // A program that the log does not name is not known.
         Some(facts) => (facts, Vec::new()),

@@ -1,17 +1,28 @@
 //! Records of a kernel log in pstore, in place of a dump.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use pagehaul_facts::{Facts, is_pstore};
+use pagehaul_facts::{Facts, PstoreRecords, Remark, is_pstore};
 use pagehaul_physmem::file::is_url;
+use pagehaul_render::pstore::About;
 use pagehaul_vmcore::open_file;
+
+use crate::exit;
 
 /// Bytes of a file that are read. Records have 1 KiB (EFI) to a few MiB.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Reads the facts in records of pstore. `None` if the first file is none.
-pub(crate) fn facts(paths: &[PathBuf]) -> anyhow::Result<Option<Facts>> {
+/// Records that were read.
+pub(crate) struct Records {
+    pub(crate) facts: Facts,
+    /// What they are, and what of them is missing.
+    pub(crate) about: About,
+}
+
+/// Reads the facts in records of pstore. `None` if the first file is none. What is said of the files names them only if they are `named`.
+pub(crate) fn read(paths: &[PathBuf], named: bool) -> anyhow::Result<Option<Records>> {
     // A request to a server for each dump would be in vain.
     if paths.iter().any(|path| is_url(path)) {
         return Ok(None);
@@ -40,6 +51,36 @@ pub(crate) fn facts(paths: &[PathBuf]) -> anyhow::Result<Option<Facts>> {
         files.push(bytes);
     }
     let first = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
-    let facts = Facts::from_pstore(&files, concat!("pagehaul ", env!("CARGO_PKG_VERSION")).to_owned());
-    Ok(Some(facts.with_context(|| first)?))
+    let records = Facts::from_pstore(&files, concat!("pagehaul ", env!("CARGO_PKG_VERSION")).to_owned());
+    let PstoreRecords { facts, of_all, files, faults, left_out } = records.with_context(|| first)?;
+    let name = |file: usize| match paths.get(file) {
+        Some(path) if named => path.display().to_string(),
+        _ => format!("file {}", file + 1),
+    };
+    let sentences = |remarks: &[Remark]| remarks.iter().map(|remark| remark.sentence(name)).collect();
+    let about = About {
+        name: files.first().map(|file| name(*file)).unwrap_or_default(),
+        others: files.len().saturating_sub(1),
+        incomplete: sentences(&faults),
+        left_out: sentences(&left_out),
+        of_all,
+    };
+    Ok(Some(Records { facts, about }))
+}
+
+impl Records {
+    /// Says on standard error what is missing of them, where the output does not, or not in these words.
+    pub(crate) fn tell(&self) {
+        for fault in &self.about.incomplete {
+            tell!("pagehaul: the records are incomplete: {fault}");
+        }
+        self.about.left_out.iter().for_each(|why| tell!("pagehaul: {why}"));
+    }
+
+    pub(crate) fn status(&self) -> ExitCode {
+        match self.about.incomplete.is_empty() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::from(exit::INCOMPLETE),
+        }
+    }
 }

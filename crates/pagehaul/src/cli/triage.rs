@@ -10,7 +10,6 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use pagehaul_capture::OwnerRules;
 use pagehaul_erase::{Found, Subject};
-use pagehaul_facts::Facts;
 use pagehaul_inspect::{
     Detail, LastLine, Machine, OnRequest, Requested, StackTrace, Task, TaskStack, TriageReport, detail,
     difference, per_cpu_free,
@@ -23,9 +22,10 @@ use pagehaul_vmcore::{Source, SourceKind};
 use serde::Serialize;
 
 use self::owners::Owners;
+use crate::cli::completeness;
 use crate::cli::options::{Identity, ImageLayout, Json, LIVE, Verbose};
+use crate::cli::pstore::{self, Records};
 use crate::cli::redact::{Names, Redact, Redaction};
-use crate::cli::{completeness, pstore};
 use crate::crash_report::{CrashReport, Outcome, PerCpuFree, limit_process};
 #[cfg(feature = "html")]
 use crate::files;
@@ -46,7 +46,7 @@ const UNWOUND: usize = 20_000;
 /// --pid. Of the records that a crash left in pstore it shows what the log tells, with --json the facts.
 ///
 /// Exit status: 0, the report was printed; 1, the dump cannot be read or has no symbols; 2, the command line is wrong; 3, the dump is
-/// incomplete, and what is there was reported.
+/// incomplete, or the records of pstore are, and what is there was reported.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -264,10 +264,9 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
         lines: if html { LINES } else { 0 },
     };
     if !arguments.live
-        && let Some(facts) = pstore::facts(dumps)?
+        && let Some(records) = pstore::read(dumps, redaction.is_none())?
     {
-        show_pstore(arguments, facts, redaction.as_ref())?;
-        return Ok(ExitCode::SUCCESS);
+        return show_pstore(arguments, records, redaction.as_ref());
     }
     let open = || match redaction {
         None => arguments.layout.open(dumps),
@@ -415,9 +414,9 @@ fn show(
 /// Shows what the end of the log tells.
 fn show_pstore(
     arguments: &TriageArguments,
-    mut facts: Facts,
+    mut records: Records,
     redaction: Option<&Redaction>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<ExitCode> {
     #[cfg(feature = "html")]
     let html = arguments.html.is_some();
     #[cfg(not(feature = "html"))]
@@ -427,15 +426,17 @@ fn show_pstore(
             "pstore has only the end of the log: neither tasks nor stacks, and no web page is made of it"
         );
     }
-    let path = arguments.dumps.first().map(|path| path.display().to_string()).unwrap_or_default();
-    let name = match redaction {
-        Some(redaction) => {
-            redaction.facts(&mut facts, &[]);
-            redaction.name("path", &path)
-        }
-        None => path,
-    };
-    arguments.json.print(&facts, |facts| pagehaul_render::pstore::text(facts, &name))
+    if let Some(redaction) = redaction {
+        redaction.facts(&mut records.facts, &[]);
+        // Directories of records may have the names of their machines.
+        let path = arguments.dumps.first().map(|path| path.display().to_string()).unwrap_or_default();
+        records.about.name = redaction.name("path", &path);
+    }
+    if arguments.json.json {
+        records.tell();
+    }
+    arguments.json.print(&records.facts, |facts| pagehaul_render::pstore::text(facts, &records.about))?;
+    Ok(records.status())
 }
 
 fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {

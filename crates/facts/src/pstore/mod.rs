@@ -1,21 +1,26 @@
 //! The end of the log that a kernel left in pstore: records of ramoops, EFI variables and other backends, as files of /sys/fs/pstore or
 //! as systemd-pstore keeps them.
 
-use pagehaul_codec::inflate;
+mod record;
+
+use std::fmt::Write;
+
 use pagehaul_kernel::Caller;
 
+pub use self::record::is_pstore;
+use self::record::{Event, File, Part};
 use crate::crash::Crash;
 use crate::document::{Facts, LogRecord, Missing, SCHEMA_VERSION};
 use crate::identity::crash_id;
 use crate::line::Line;
 use crate::line::line_of_text;
 
-/// Reasons that begin a record (`kmsg_dump_reason_str`, kernel/printk/printk.c).
-const REASONS: [&str; 5] = ["Panic", "Oops", "Emergency", "Shutdown", "Unknown"];
-/// Bytes of a record that was compressed: the kernel's buffer has 64 KiB by default, and 1 MiB at most of any log.
-const MAX_INFLATED: usize = 1 << 20;
 /// Bytes of all records of a crash.
 const MAX_BYTES: usize = 8 << 20;
+/// Files that a remark names, and ranges of parts.
+const NAMED: usize = 10;
+/// Events of which it is remarked that they are left out.
+const EVENTS: usize = 10;
 
 /// Why files are no records of a crash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,127 +45,165 @@ pub enum PstoreError {
     TooLong,
 }
 
-/// A part of the log (`pstore_dump`, fs/pstore/platform.c).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Header {
-    /// Index in [`REASONS`].
-    reason: usize,
-    count: u32,
-    part: u32,
+/// What is to be said of files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    /// Their numbers, from 0; none if it is of all records.
+    pub files: Vec<usize>,
+    /// What of them.
+    pub what: String,
 }
 
-/// Returns the header that a line is: `Panic#1 Part2`.
-fn header(line: &str) -> Option<Header> {
-    let (reason, rest) = line.split_once('#')?;
-    let (count, part) = rest.split_once(" Part")?;
-    let reason = REASONS.iter().position(|known| *known == reason)?;
-    Some(Header { reason, count: count.parse().ok()?, part: part.parse().ok()? })
-}
-
-/// Returns whether a file with these first bytes is a record of a kernel log. One that the kernel could not decompress
-/// (`dmesg-ramoops-0.enc.z`) is not recognized by them.
-pub fn is_pstore(start: &[u8]) -> bool {
-    let mut lines =
-        start.split(|byte| *byte == b'\n').map(|line| std::str::from_utf8(line).unwrap_or_default());
-    let first = lines.next().unwrap_or_default();
-    header(first).is_some() || is_name(first) && lines.next().is_some_and(|line| header(line).is_some())
-}
-
-/// Returns whether a line names the record that follows, as systemd-pstore 252 has it in the file of all records.
-fn is_name(line: &str) -> bool {
-    line.starts_with("dmesg-") && line.ends_with(':') && !line.contains(' ')
-}
-
-/// Returns how many blocks of a record were lost, if a line says so: ramoops with ECC ends each record with one
-/// (`persistent_ram_ecc_string`, fs/pstore/ram_core.c), which later kernels begin with `ECC: `.
-fn lost_blocks(line: &str) -> Option<u32> {
-    let line = line.strip_prefix("ECC: ").unwrap_or(line);
-    if line == "No errors detected" {
-        return Some(0);
+impl Remark {
+    /// Returns the sentence, with the name of each file.
+    pub fn sentence(&self, name: impl Fn(usize) -> String) -> String {
+        let mut names: Vec<String> = self.files.iter().take(NAMED).map(|file| name(*file)).collect();
+        if let more @ 1.. = self.files.len().saturating_sub(NAMED) {
+            names.push(format!("{more} more"));
+        }
+        if names.is_empty() { self.what.clone() } else { format!("{}: {}", names.join(", "), self.what) }
     }
-    let (corrected, rest) = line.split_once(" Corrected bytes, ")?;
-    corrected.parse::<u32>().ok()?;
-    rest.strip_suffix(" unrecoverable blocks")?.parse().ok()
+
+    /// Returns the sentence where files have no names.
+    fn numbered(&self) -> String {
+        self.sentence(|file| format!("file {}", file + 1))
+    }
 }
 
-/// Returns how many blocks were lost of a record that the kernel did not decompress, by the line at its end.
-fn lost_blocks_at_end(record: &[u8]) -> u32 {
-    let record = record.strip_suffix(b"\n").unwrap_or(record);
-    let line = record.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-    std::str::from_utf8(line).ok().and_then(lost_blocks).unwrap_or(0)
+/// What the records of a crash have.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PstoreRecords {
+    /// The facts. What is missing of all crashes in pstore comes first in `missing`, then what is in `faults` and `left_out`.
+    pub facts: Facts,
+    /// Number of entries in `missing` that hold for all crashes in pstore.
+    pub of_all: usize,
+    /// The files that were read, in order of the log.
+    pub files: Vec<usize>,
+    /// What is missing of the records: they are incomplete.
+    pub faults: Vec<Remark>,
+    /// Records of other events.
+    pub left_out: Vec<Remark>,
 }
 
 /// The parts of one crash, in order of the log.
-fn text_of(files: &[Vec<u8>]) -> Result<Records, PstoreError> {
-    let mut parts: Vec<(Header, String)> = Vec::new();
-    let mut left_out = Vec::new();
-    let (mut bytes, mut lost) = (0, 0_u32);
-    for (index, file) in files.iter().enumerate() {
-        let inflated = if is_pstore(file) { None } else { inflate(file, MAX_INFLATED) };
-        if inflated.is_some() {
-            lost = lost.saturating_add(lost_blocks_at_end(file));
-        }
-        let text = String::from_utf8_lossy(inflated.as_deref().unwrap_or(file));
-        bytes += text.len();
+fn chosen(files: &[Vec<u8>]) -> Result<Chosen, PstoreError> {
+    let (mut parts, mut faults, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let (mut lost, mut cut) = (Vec::new(), Vec::new());
+    for (number, file) in files.iter().enumerate() {
+        let read = File::read(file, number);
+        bytes += read.bytes;
         if bytes > MAX_BYTES {
             return Err(PstoreError::TooLong);
         }
-        let before = parts.len();
-        // systemd-pstore keeps all parts in one file.
-        for line in text.lines() {
-            if let Some(header) = header(line) {
-                parts.push((header, String::new()));
-            } else if let Some(blocks) = lost_blocks(line) {
-                lost = lost.saturating_add(blocks);
-            } else if line.is_empty() || is_name(line) {
-                // Each line of the log has at least its level.
-            } else if let Some((_, part)) = parts.get_mut(before..).and_then(<[_]>::last_mut) {
-                part.push_str(line);
-                part.push('\n');
-            }
+        if read.parts.is_empty() {
+            faults.push(Remark { files: vec![number], what: "it is damaged, or no record".into() });
         }
-        if parts.len() == before {
-            left_out.push(format!("file {} is damaged, or no record", index + 1));
+        if read.is_cut {
+            cut.push(number);
         }
+        lost.push(read.lost_blocks);
+        parts.extend(read.parts);
     }
-    if lost > 0 {
-        left_out.push(format!("the memory of the records was damaged: {lost} blocks could not be corrected"));
-    }
-    // A panic says more than the oops before it, whose lines it has, too.
     let best = parts
         .iter()
-        .map(|(header, _)| *header)
-        .min_by_key(|header| (header.reason, std::cmp::Reverse(header.count)));
+        .map(|part| part.event)
+        .min_by_key(|event| (event.reason, std::cmp::Reverse(event.count)));
     let best = best.ok_or(PstoreError::NoRecord)?;
-    for (other, _) in &parts {
-        let reason = REASONS.get(other.reason).copied().unwrap_or_default();
-        let why = format!("the records of {reason}#{} are left out: they are of another event", other.count);
-        if (other.reason, other.count) != (best.reason, best.count) && !left_out.contains(&why) {
-            left_out.push(why);
+    let (mut parts, others): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| part.event == best);
+    let left_out = others_left_out(&others);
+    // The first part has the end of the log.
+    parts.sort_by_key(|part| std::cmp::Reverse(part.number));
+    if let Some([part, _]) =
+        parts.windows(2).find(|pair| matches!(pair, [one, next] if one.number == next.number))
+    {
+        return Err(PstoreError::Twice {
+            reason: best.name_of_reason(),
+            count: best.count,
+            part: part.number,
+        });
+    }
+    if parts
+        .windows(2)
+        .any(|pair| matches!(pair, [one, next] if last_time(&one.text) > first_time(&next.text)))
+    {
+        let what = "the times of the parts go back: they are of different boots, or a part is damaged";
+        faults.push(Remark { files: Vec::new(), what: what.into() });
+    }
+    let is_used = |file: &usize| parts.iter().any(|part| part.file == *file);
+    if let cut @ [_, ..] = &cut.into_iter().filter(is_used).collect::<Vec<_>>()[..] {
+        let what = match cut {
+            [_] => "it is cut: what followed its last line is missing",
+            _ => "they are cut: what followed their last lines is missing",
+        };
+        faults.push(Remark { files: cut.to_vec(), what: what.into() });
+    }
+    for (file, blocks) in lost.into_iter().enumerate().filter(|(file, blocks)| *blocks > 0 && is_used(file)) {
+        let what = format!("its memory was damaged: {blocks} blocks could not be corrected");
+        faults.push(Remark { files: vec![file], what });
+    }
+    faults.extend(lacking(&parts).map(|what| Remark { files: Vec::new(), what }));
+    Ok(Chosen { parts, faults, left_out })
+}
+
+/// Returns a remark for each other event.
+fn others_left_out(others: &[Part]) -> Vec<Remark> {
+    let mut events: Vec<(Event, Vec<usize>)> = Vec::new();
+    let mut sorted: Vec<(Event, usize)> = others.iter().map(|part| (part.event, part.file)).collect();
+    sorted.sort();
+    for (event, file) in sorted {
+        match events.last_mut() {
+            Some((last, files)) if *last == event => files.push(file),
+            _ => events.push((event, vec![file])),
         }
     }
-    parts.retain(|(header, _)| (header.reason, header.count) == (best.reason, best.count));
-    // The first part has the end of the log.
-    parts.sort_by_key(|(header, _)| std::cmp::Reverse(header.part));
-    if let Some(pair) = parts.windows(2).find(|pair| matches!(pair, [one, next] if one.0 == next.0)) {
-        let part = pair.first().map_or(0, |(header, _)| header.part);
-        let reason = REASONS.get(best.reason).copied().unwrap_or_default();
-        return Err(PstoreError::Twice { reason, count: best.count, part });
+    let count = events.len();
+    let remark = |(event, mut files): (Event, Vec<usize>)| {
+        files.dedup();
+        let what = format!("the records of {event} are left out: they are of another event");
+        Remark { files, what }
+    };
+    let mut remarks: Vec<Remark> = events.into_iter().take(EVENTS).map(remark).collect();
+    if let more @ 1.. = count.saturating_sub(EVENTS) {
+        remarks.push(Remark { files: Vec::new(), what: format!("{more} more events are left out") });
     }
-    if parts.windows(2).any(|pair| matches!(pair, [(_, one), (_, next)] if last_time(one) > first_time(next)))
-    {
-        left_out
-            .push("the times of the parts go back: they are of different boots, or a part is damaged".into());
+    remarks
+}
+
+/// Returns a sentence if parts are missing between the others, which are in order of the log, or after them.
+fn lacking(parts: &[Part]) -> Option<String> {
+    let (mut ranges, mut next) = (Vec::new(), 1);
+    for part in parts.iter().rev() {
+        match part.number.saturating_sub(next) {
+            0 => {}
+            1 => ranges.push(next.to_string()),
+            _ => ranges.push(format!("{next} to {}", part.number - 1)),
+        }
+        next = part.number.saturating_add(1);
     }
-    Ok(Records { parts: parts.into_iter().map(|(header, text)| (header.part, text)).collect(), left_out })
+    let is_one = matches!(&ranges[..], [range] if !range.contains(' '));
+    let more = ranges.len().saturating_sub(NAMED);
+    ranges.truncate(NAMED);
+    let mut what = match is_one {
+        true => "part ".to_owned(),
+        false => "parts ".to_owned(),
+    };
+    what += &ranges.join(", ");
+    if more > 0 {
+        let _ = write!(what, " and more");
+    }
+    what += if is_one { " is missing" } else { " are missing" };
+    if parts.last().is_some_and(|part| part.number > 1) {
+        what += ", and with part 1 the end of the log";
+    }
+    (!ranges.is_empty()).then_some(what)
 }
 
 /// The records of one event.
-struct Records {
-    /// Number and text of the parts, in order of the log.
-    parts: Vec<(u32, String)>,
-    /// What is wrong with others, or with these.
-    left_out: Vec<String>,
+struct Chosen {
+    /// In order of the log.
+    parts: Vec<Part>,
+    faults: Vec<Remark>,
+    left_out: Vec<Remark>,
 }
 
 /// The time of the first line of a part that is whole: a part may begin within a line.
@@ -177,8 +220,8 @@ impl Facts {
     ///
     /// # Errors
     /// [`PstoreError`] if they are not of one crash.
-    pub fn from_pstore(files: &[Vec<u8>], extractor: String) -> Result<Self, PstoreError> {
-        let Records { parts, left_out } = text_of(files)?;
+    pub fn from_pstore(files: &[Vec<u8>], extractor: String) -> Result<PstoreRecords, PstoreError> {
+        let Chosen { parts, faults, left_out } = chosen(files)?;
         let absent = |what: &str, reason: &str| Missing { what: what.into(), reason: reason.into() };
         let mut missing = vec![
             absent("log", "pstore has only the end of the log"),
@@ -188,17 +231,16 @@ impl Facts {
                 "pstore has neither VMCOREINFO nor registers: the ID is not that of a dump of the crash",
             ),
         ];
-        missing.extend(left_out.iter().map(|why| absent("log", why)));
-        let numbers: Vec<u32> = parts.iter().map(|(part, _)| *part).collect();
-        if let Some(lacking) = (1..=numbers.len() as u32).find(|part| !numbers.contains(part)) {
-            missing.push(absent("log", &format!("part {lacking} is missing")));
-        }
-        let text: String = parts.into_iter().map(|(_, text)| text).collect();
+        let of_all = missing.len();
+        missing.extend(faults.iter().chain(&left_out).map(|remark| absent("log", &remark.numbered())));
+        let mut files: Vec<usize> = parts.iter().map(|part| part.file).collect();
+        files.dedup();
+        let text: String = parts.into_iter().map(|part| part.text).collect();
         let records: Vec<(u32, Line<'_>)> = text.lines().map(record).collect();
         // What programs wrote to /dev/kmsg cannot pass for a crash.
         let lines: Vec<Line<'_>> =
             records.iter().filter(|(priority, _)| priority >> 3 == 0).map(|(_, line)| *line).collect();
-        Ok(Self {
+        let facts = Self {
             schema_version: SCHEMA_VERSION,
             extractor,
             id: crash_id(&[], &lines),
@@ -214,7 +256,8 @@ impl Facts {
             crash: Crash::find(&lines),
             missing,
             log: records.iter().map(log_record).collect(),
-        })
+        };
+        Ok(PstoreRecords { facts, of_all, files, faults, left_out })
     }
 }
 
@@ -251,7 +294,7 @@ mod tests {
 
     fn facts(files: &[&str]) -> Result<Facts, PstoreError> {
         let files: Vec<Vec<u8>> = files.iter().map(|file| file.as_bytes().to_vec()).collect();
-        Facts::from_pstore(&files, "test".into())
+        Ok(Facts::from_pstore(&files, "test".into())?.facts)
     }
 
     fn texts(facts: &Facts) -> Vec<&str> {
@@ -288,14 +331,15 @@ mod tests {
         let part = |number: u32| format!("Panic#2 Part{number}\n<6>[    1.000000] x\n");
         let lacking = facts(&[&part(3), &part(1)]).unwrap();
         assert!(lacking.missing.iter().any(|missing| missing.reason == "part 2 is missing"));
+        let lacking = facts(&[&part(9), &part(4), &part(2), &part(4_000_000_000)]).unwrap();
+        let all = "parts 1, 3, 5 to 8, 10 to 3999999999 are missing, and with part 1 the end of the log";
+        assert!(lacking.missing.iter().any(|missing| missing.reason == all), "{:?}", lacking.missing);
         let twice = facts(&[&part(1), &part(1)]).unwrap_err();
         assert_eq!(twice, PstoreError::Twice { reason: "Panic", count: 2, part: 1 });
         let damaged = facts(&[&part(1), "dmesg"]).unwrap();
-        assert!(damaged.missing.iter().any(|missing| missing.reason.starts_with("file 2 is damaged")));
+        assert!(damaged.missing.iter().any(|missing| missing.reason.starts_with("file 2: it is damaged")));
         assert_eq!(facts(&["dmesg"]).unwrap_err(), PstoreError::NoRecord);
         assert!(facts(&[]).is_err());
-        assert!(is_pstore(b"Panic#1 Part1\n<") && is_pstore(b"Oops#12 Part7"));
-        assert!(!is_pstore(b"Panic#1\n") && !is_pstore(b"\xff#1 Part1\n") && !is_pstore(b""));
     }
 
     #[test]
@@ -318,7 +362,6 @@ mod tests {
         let damaged = facts(&[first, &damaged]).unwrap();
         assert_eq!(damaged.log, plain.log);
         assert!(damaged.missing.iter().any(|missing| missing.reason.contains(": 2 blocks could not be")));
-        assert!(!is_pstore(b"dmesg-a-1:\nother\n") && !is_pstore(b"dmesg-a-1:\n"));
         // One of the log that says the same has a level.
         assert_eq!(facts(&["Panic#1 Part1\n<6>No errors detected\n"]).unwrap().log.len(), 1);
     }
@@ -333,13 +376,13 @@ mod tests {
         record.extend((!length).to_le_bytes());
         record.extend(text.as_bytes());
         let plain = facts(&[text]).unwrap();
-        assert_eq!(Facts::from_pstore(&[record.clone()], "test".into()).unwrap(), plain);
+        assert_eq!(Facts::from_pstore(&[record.clone()], "test".into()).unwrap().facts, plain);
         record.extend(b"\nECC: No errors detected\n");
-        assert_eq!(Facts::from_pstore(&[record.clone()], "test".into()).unwrap(), plain);
+        assert_eq!(Facts::from_pstore(&[record.clone()], "test".into()).unwrap().facts, plain);
         let end = record.len() - "ECC: No errors detected\n".len();
         record.truncate(end);
         record.extend(b"7 Corrected bytes, 1 unrecoverable blocks\n");
-        let damaged = Facts::from_pstore(&[record], "test".into()).unwrap();
+        let damaged = Facts::from_pstore(&[record], "test".into()).unwrap().facts;
         assert_eq!(damaged.log, plain.log);
         assert!(damaged.missing.iter().any(|missing| missing.reason.contains(": 1 blocks could not be")));
     }

@@ -1,0 +1,159 @@
+//! Files of pstore: the parts of a kernel log that they have.
+
+use std::fmt;
+
+use pagehaul_codec::inflate;
+
+/// Reasons that begin a record (`kmsg_dump_reason_str`, kernel/printk/printk.c).
+const REASONS: [&str; 5] = ["Panic", "Oops", "Emergency", "Shutdown", "Unknown"];
+/// Bytes of a record that was compressed: the kernel's buffer has 64 KiB by default, and 1 MiB at most of any log.
+const MAX_INFLATED: usize = 1 << 20;
+
+/// The event that wrote a record: why, and which crash of the boot it was (`pstore_dump`, fs/pstore/platform.c). A panic says more than
+/// the oops before it, whose lines it has, too: it is the lesser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Event {
+    /// Index in [`REASONS`].
+    pub(super) reason: usize,
+    pub(super) count: u32,
+}
+
+impl Event {
+    pub(super) fn name_of_reason(self) -> &'static str {
+        REASONS.get(self.reason).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}#{}", self.name_of_reason(), self.count)
+    }
+}
+
+/// The first line of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Header {
+    event: Event,
+    part: u32,
+}
+
+/// Returns the header that a line is: `Panic#1 Part2`.
+fn header(line: &str) -> Option<Header> {
+    let (reason, rest) = line.split_once('#')?;
+    let (count, part) = rest.split_once(" Part")?;
+    let reason = REASONS.iter().position(|known| *known == reason)?;
+    Some(Header { event: Event { reason, count: count.parse().ok()? }, part: part.parse().ok()? })
+}
+
+/// Returns whether a file with these first bytes is a record of a kernel log. One that the kernel could not decompress
+/// (`dmesg-ramoops-0.enc.z`) is not recognized by them.
+pub fn is_pstore(start: &[u8]) -> bool {
+    let mut lines =
+        start.split(|byte| *byte == b'\n').map(|line| std::str::from_utf8(line).unwrap_or_default());
+    let first = lines.next().unwrap_or_default();
+    header(first).is_some() || is_name(first) && lines.next().is_some_and(|line| header(line).is_some())
+}
+
+/// Returns whether a line names the record that follows, as systemd-pstore 252 has it in the file of all records.
+fn is_name(line: &str) -> bool {
+    line.starts_with("dmesg-") && line.ends_with(':') && !line.contains(' ')
+}
+
+/// Returns how many blocks of a record were lost, if a line says so: ramoops with ECC ends each record with one
+/// (`persistent_ram_ecc_string`, fs/pstore/ram_core.c), which later kernels begin with `ECC: `.
+fn lost_blocks(line: &str) -> Option<u32> {
+    let line = line.strip_prefix("ECC: ").unwrap_or(line);
+    if line == "No errors detected" {
+        return Some(0);
+    }
+    let (corrected, rest) = line.split_once(" Corrected bytes, ")?;
+    corrected.parse::<u32>().ok()?;
+    rest.strip_suffix(" unrecoverable blocks")?.parse().ok()
+}
+
+/// Returns how many blocks were lost of a record that the kernel did not decompress, by the line at its end.
+fn lost_blocks_at_end(record: &[u8]) -> u32 {
+    let record = record.strip_suffix(b"\n").unwrap_or(record);
+    let line = record.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    std::str::from_utf8(line).ok().and_then(lost_blocks).unwrap_or(0)
+}
+
+/// A part of the log.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) event: Event,
+    /// 1 for the end of the log.
+    pub(super) number: u32,
+    pub(super) text: String,
+    /// The file that it is in.
+    pub(super) file: usize,
+}
+
+/// What is in a file.
+#[derive(Debug, Default)]
+pub(super) struct File {
+    pub(super) parts: Vec<Part>,
+    /// Bytes of its text.
+    pub(super) bytes: usize,
+    /// Blocks that ECC could not correct.
+    pub(super) lost_blocks: u32,
+    /// Whether it ends too early: within a line, or where its compressed data ended early.
+    pub(super) is_cut: bool,
+}
+
+impl File {
+    /// Reads the file `number`.
+    pub(super) fn read(bytes: &[u8], number: usize) -> Self {
+        let mut this = Self::default();
+        let inflated = if is_pstore(bytes) { None } else { inflate(bytes, MAX_INFLATED) };
+        if inflated.is_some() {
+            this.lost_blocks = lost_blocks_at_end(bytes);
+        }
+        let text = String::from_utf8_lossy(inflated.as_deref().unwrap_or(bytes));
+        this.bytes = text.len();
+        let mut follows_line = false;
+        // systemd-pstore keeps all parts in one file.
+        for line in text.lines() {
+            if let Some(Header { event, part }) = header(line) {
+                this.parts.push(Part { event, number: part, text: String::new(), file: number });
+            } else if let Some(blocks) = lost_blocks(line) {
+                this.lost_blocks = this.lost_blocks.saturating_add(blocks);
+                // An empty line is between it and a whole record.
+                this.is_cut |= follows_line;
+            } else if line.is_empty() || is_name(line) {
+                // Each line of the log has at least its level.
+            } else if let Some(part) = this.parts.last_mut() {
+                part.text.push_str(line);
+                part.text.push('\n');
+                follows_line = true;
+                continue;
+            }
+            follows_line = false;
+        }
+        this.is_cut |= !text.ends_with('\n') && !this.parts.is_empty();
+        this
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_recognized_by_their_first_line() {
+        assert!(is_pstore(b"Panic#1 Part1\n<") && is_pstore(b"Oops#12 Part7"));
+        assert!(!is_pstore(b"Panic#1\n") && !is_pstore(b"\xff#1 Part1\n") && !is_pstore(b""));
+        assert!(!is_pstore(b"dmesg-a-1:\nother\n") && !is_pstore(b"dmesg-a-1:\n"));
+    }
+
+    #[test]
+    fn records_that_end_within_a_line_are_cut() {
+        let is_cut = |text: &str| File::read(text.as_bytes(), 0).is_cut;
+        let whole = "Panic#1 Part1\n<0>[    3.000000] Kernel panic - not syncing: x\n";
+        assert!(!is_cut(whole) && is_cut(&whole[..whole.len() - 1]) && is_cut("Panic#1 Part1"));
+        for notice in ["No errors detected\n", "ECC: 3 Corrected bytes, 0 unrecoverable blocks\n"] {
+            assert!(!is_cut(&format!("{whole}\n{notice}")));
+            assert!(is_cut(&format!("{whole}<4>[    3.100000] Call Tr\n{notice}")));
+        }
+    }
+}
