@@ -140,6 +140,14 @@ pub enum ProcessError {
         /// What is wrong, and where.
         what: String,
     },
+    /// What a checkpoint is based on is not there, or something else is in its place.
+    #[error("{path}: {what}", path = path.display())]
+    NoBase {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Where its base was looked for, and what to do.
+        what: String,
+    },
     /// A file to be read is encrypted, and what would open it is not at hand.
     #[error("{path}: {what}", path = path.display())]
     Locked {

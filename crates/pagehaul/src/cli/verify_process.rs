@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::printable;
-use pagehaul_process::{Verified, verify, verify_checkpoint};
+use pagehaul_process::{ProcessError, Verified, verify, verify_checkpoint};
 use pagehaul_run::Progress;
 use serde::Serialize;
 
@@ -33,7 +33,14 @@ pub(crate) fn run(path: &Path, threads: usize, json: bool) -> anyhow::Result<Opt
         found => Ok(found),
     };
     let (found, _) = run::shown(&Progress::default(), false, check);
-    let Some(found) = found? else { return Ok(None) };
+    let found = found.map_err(|error| match error {
+        ProcessError::NoBase { .. } => anyhow::Error::from(error).context(format!(
+            "{} cannot be verified, though none of its own blocks is damaged",
+            path.display()
+        )),
+        error => error.into(),
+    })?;
+    let Some(found) = found else { return Ok(None) };
     let written = if json {
         let verdict = verdict(&found);
         printed::json(&Printed { verdict, intact: verdict.intact(), found: &found })

@@ -65,13 +65,14 @@ impl Chain {
             if files.len() == LONGEST {
                 return Err(damaged(format!("more than {LONGEST} checkpoints are needed for it")));
             }
+            let no_base = |what: String| ProcessError::NoBase { path: newer.path.clone(), what };
             // Some commands may not even open what is no file: they are confined.
             if needed.metadata().is_ok_and(|found| !found.is_file()) {
-                return Err(damaged(format!("its base {} is not a regular file", needed.display())));
+                return Err(no_base(format!("its base {} is not a regular file", needed.display())));
             }
             let older = Container::open(&needed).map_err(|error| match error {
                 ProcessError::Output { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                    damaged(format!("its base {} is missing", needed.display()))
+                    no_base(format!("its base {} is missing; copy it to that path", needed.display()))
                 }
                 error @ ProcessError::Locked { .. } => ProcessError::Locked {
                     path: newer.path.clone(),
@@ -82,7 +83,7 @@ impl Chain {
             let id = older.id();
             if id.as_ref() != Some(&base.id) {
                 let id = id.unwrap_or_else(|| "none".into());
-                return Err(damaged(format!(
+                return Err(no_base(format!(
                     "{} is not the checkpoint that it is based on, but another one (ID {id}, not {})",
                     needed.display(),
                     base.id

@@ -126,6 +126,15 @@ pub fn verify_checkpoint(
         Err(error @ ProcessError::Damaged { .. }) => {
             return Ok(Some(Verified::new("checkpoint", true, vec![fault(&path, error)])));
         }
+        Err(error @ ProcessError::NoBase { .. }) => {
+            return match own_damage(&path, threads, progress)? {
+                faults if faults.is_empty() => Err(error),
+                mut faults => {
+                    faults.push(fault(&path, error));
+                    Ok(Some(Verified::new("checkpoint", true, faults)))
+                }
+            };
+        }
         Err(error) => return Err(error),
     };
     let blocks = chain.needed_blocks();
@@ -135,7 +144,7 @@ pub fn verify_checkpoint(
     progress.enter(Phase::Pack);
     let damage = check_blocks(&blocks, threads, progress);
     if progress.is_cancelled() {
-        return Err(ProcessError::Refused("stopped before everything was verified".into()));
+        return Err(stopped());
     }
     let faults = damage.into_iter().map(|error| fault(&path, error));
     Ok(Some(Verified {
@@ -145,10 +154,34 @@ pub fn verify_checkpoint(
     }))
 }
 
+/// Verifies the blocks that are in the file of a checkpoint itself.
+fn own_damage(path: &Path, threads: usize, progress: &Progress) -> Result<Vec<String>, ProcessError> {
+    let container = Container::open(path)?;
+    let images = container.index.images.iter().enumerate();
+    let blocks: Vec<_> = images
+        .flat_map(|(image, found)| (0..found.blocks.len()).map(move |block| (image, block)))
+        .map(|(image, block)| (&container, image, block))
+        .collect();
+    progress.enter(Phase::Pack);
+    let damage = check_blocks(&blocks, threads, progress);
+    if progress.is_cancelled() {
+        return Err(stopped());
+    }
+    Ok(damage.into_iter().map(|error| fault(path, error)).collect())
+}
+
+fn stopped() -> ProcessError {
+    ProcessError::Refused("stopped before everything was verified".into())
+}
+
 /// What is wrong with the checkpoint `path`. Of a base, the file is named as well.
 fn fault(path: &Path, error: ProcessError) -> String {
     match error {
-        ProcessError::Damaged { path: file, what } if file == path => what,
+        ProcessError::Damaged { path: file, what } | ProcessError::NoBase { path: file, what }
+            if file == path =>
+        {
+            what
+        }
         error => error.to_string(),
     }
 }
