@@ -23,7 +23,7 @@ pub use event::{Event, Kind};
 pub use frame::is_messenger;
 pub use identity::{CrashId, crash_id};
 pub use line::{Line, lines_of, lines_of_text};
-pub use pstore::{PstoreError, PstoreRecords, Remark, is_pstore};
+pub use pstore::{PstoreError, PstoreFile, PstoreRecords, Remark, is_pstore};
 pub use registers::{CpuRegisters, registers_of};
 pub use signature::{COARSE_VERSION, FRAMES, SIGNATURE_VERSION, Signature};
 pub use similar::{Similar, similar};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pagehaul_facts::{Crash, Facts, lines_of_text};
+use pagehaul_facts::{Crash, Facts, PstoreFile, lines_of_text};
 
 /// Divides a log into records of at most `bytes` of whole lines, as `pstore_dump` does: the first has the end.
 fn records(log: &str, bytes: usize) -> Vec<Vec<u8>> {
@@ -31,8 +31,7 @@ fn crashes_in_records_of_any_size_are_those_of_the_log() {
         let log = log.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
         let expected = Crash::find(&lines_of_text(&log)).unwrap();
         for bytes in [900, 4000, 60_000] {
-            let mut files = records(&log, bytes);
-            files.reverse();
+            let files: Vec<PstoreFile> = records(&log, bytes).into_iter().rev().map(Into::into).collect();
             let facts = Facts::from_pstore(&files, "test".into()).unwrap().facts;
             assert_eq!(facts.crash.as_ref(), Some(&expected), "{}, {bytes} bytes", path.display());
             let json = serde_json::to_vec(&facts).unwrap();
@@ -48,7 +47,7 @@ fn a_record_of_a_real_kernel_has_the_signature_of_the_dump() {
     // An oops that did not panic, in a guest of the lab with pstore_blk; the log is of a dump of the same bug.
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let record = std::fs::read(tests.join("pstore/null.6.12.dmesg-pstore_blk-0")).unwrap();
-    let facts = Facts::from_pstore(&[record], "test".into()).unwrap().facts;
+    let facts = Facts::from_pstore(&[record.into()], "test".into()).unwrap().facts;
     let crash = facts.crash.unwrap();
     let log = std::fs::read_to_string(tests.join("data/null.6.12.log")).unwrap();
     let of_dump = Crash::find(&lines_of_text(&log)).unwrap();
@@ -63,8 +62,9 @@ fn a_record_of_a_real_kernel_has_the_signature_of_the_dump() {
 fn records_that_a_real_kernel_did_not_decompress_are_joined() {
     // Of a guest of the lab with ACPI ERST, as its capture kernel found them.
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pstore");
-    let part =
-        |number: u32| std::fs::read(tests.join(format!("sysrq.6.12.dmesg-erst-{number}.enc.z"))).unwrap();
+    let part = |number: u32| -> PstoreFile {
+        std::fs::read(tests.join(format!("sysrq.6.12.dmesg-erst-{number}.enc.z"))).unwrap().into()
+    };
     let facts = Facts::from_pstore(&[part(2), part(1), part(3)], "test".into()).unwrap().facts;
     assert_eq!(facts.log.len(), 476);
     assert!(facts.log.windows(2).all(|pair| pair[0].time_ns <= pair[1].time_ns));

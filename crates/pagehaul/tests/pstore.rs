@@ -5,6 +5,7 @@ mod common {
 }
 
 use std::fs;
+use std::time::{Duration, UNIX_EPOCH};
 
 use common::setup::Setup;
 use serde_json::Value;
@@ -96,4 +97,42 @@ fn what_is_missing_of_records_is_said() {
     let text = setup.succeeds(&[&["triage", "oops"], &all[..]].concat());
     let second = text.lines().nth(1).unwrap();
     assert_eq!(second, "oops: the records of Oops#0 are left out: they are of another event");
+}
+
+#[test]
+fn of_records_of_two_boots_the_newest_are_explained_alone() {
+    let setup = Setup::small();
+    let write = |name: &str, text: &str, seconds: u64| {
+        fs::write(setup.path(name), text).unwrap();
+        let file = fs::File::options().write(true).open(setup.path(name)).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+    };
+    let [one, two, three] = parts();
+    let old = [1, 2].map(|part| {
+        let panic = "Kernel panic - not syncing: another crash";
+        format!("Panic#1 Part{part}\n<0>[    {}.000000] {panic}\n", 9 - part)
+    });
+    write("dmesg-erst-1", &old[0], 1_000_000);
+    write("dmesg-erst-2", &old[1], 1_000_000);
+    write("dmesg-erst-3", &one, 2_000_000);
+    write("dmesg-erst-4", &two, 2_000_000);
+    write("dmesg-erst-5", &three, 2_000_001);
+    let all = ["dmesg-erst-1", "dmesg-erst-2", "dmesg-erst-3", "dmesg-erst-4", "dmesg-erst-5"];
+    let left_out =
+        "dmesg-erst-1, dmesg-erst-2: the records of Panic#1 are left out: they are of another boot";
+    let text = setup.succeeds(&[&["triage"], &all[..]].concat());
+    let mut lines = text.lines();
+    assert!(lines.next().unwrap().starts_with("dmesg-erst-5 and 2 more files: 6.12"), "{text}");
+    assert_eq!(lines.next(), Some(left_out), "{text}");
+    let newest = setup.succeeds(&["triage", "dmesg-erst-3", "dmesg-erst-4", "dmesg-erst-5"]);
+    assert_eq!(text.replace(&format!("{left_out}\n"), ""), newest);
+    let output = setup.run(&[&["facts"], &all[..]].concat());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), format!("pagehaul: {left_out}\n"));
+    // Copies that were made at once cannot be told apart.
+    write("dmesg-erst-1", &old[0], 2_000_000);
+    write("dmesg-erst-2", &old[1], 2_000_000);
+    let said = setup.fails(&[&["triage"], &all[..]].concat(), 1);
+    let refused = "dmesg-erst-1 and dmesg-erst-3: part 1 of Panic#1 is there twice, with other text: name the \
+                   records of one crash";
+    assert!(said.contains(refused), "{said}");
 }

@@ -1,6 +1,7 @@
 //! The end of the log that a kernel left in pstore: records of ramoops, EFI variables and other backends, as files of /sys/fs/pstore or
 //! as systemd-pstore keeps them.
 
+mod boots;
 mod record;
 
 use std::fmt::Write;
@@ -8,7 +9,7 @@ use std::fmt::Write;
 use pagehaul_kernel::Caller;
 
 pub use self::record::is_pstore;
-use self::record::{Event, File, Part};
+use self::record::{File, Part};
 use crate::crash::Crash;
 use crate::document::{Facts, LogRecord, Missing, SCHEMA_VERSION};
 use crate::identity::crash_id;
@@ -19,9 +20,6 @@ use crate::line::line_of_text;
 const MAX_BYTES: usize = 8 << 20;
 /// Files that a remark names, and ranges of parts.
 const NAMED: usize = 10;
-/// Events of which it is remarked that they are left out.
-const EVENTS: usize = 10;
-
 /// Why files are no records of a crash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PstoreError {
@@ -31,7 +29,7 @@ pub enum PstoreError {
     )]
     NoRecord,
     /// There are two of one part.
-    #[error("part {part} of {reason}#{count} is there twice: name the records of one crash")]
+    #[error("part {part} of {reason}#{count} is there twice, with other text: name the records of one crash")]
     Twice {
         /// Why it was written.
         reason: &'static str,
@@ -39,10 +37,27 @@ pub enum PstoreError {
         count: u32,
         /// Number of the part, 1 for the end of the log.
         part: u32,
+        /// The files that have it.
+        files: [usize; 2],
     },
     /// They are too large.
     #[error("the records have more than {} MiB", MAX_BYTES >> 20)]
     TooLong,
+}
+
+/// A file of pstore.
+#[derive(Debug, Clone)]
+pub struct PstoreFile {
+    /// Its content.
+    pub bytes: Vec<u8>,
+    /// When it was written, in seconds since 1970.
+    pub written: Option<u64>,
+}
+
+impl From<Vec<u8>> for PstoreFile {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, written: None }
+    }
 }
 
 /// What is to be said of files.
@@ -81,16 +96,16 @@ pub struct PstoreRecords {
     pub files: Vec<usize>,
     /// What is missing of the records: they are incomplete.
     pub faults: Vec<Remark>,
-    /// Records of other events.
+    /// Records that were left out, because they are of other events, and doubts about those that were not.
     pub left_out: Vec<Remark>,
 }
 
 /// The parts of one crash, in order of the log.
-fn chosen(files: &[Vec<u8>]) -> Result<Chosen, PstoreError> {
+fn chosen(files: &[PstoreFile]) -> Result<Chosen, PstoreError> {
     let (mut parts, mut faults, mut bytes) = (Vec::new(), Vec::new(), 0);
     let (mut lost, mut cut) = (Vec::new(), Vec::new());
     for (number, file) in files.iter().enumerate() {
-        let read = File::read(file, number);
+        let mut read = File::read(&file.bytes, number);
         bytes += read.bytes;
         if bytes > MAX_BYTES {
             return Err(PstoreError::TooLong);
@@ -102,33 +117,11 @@ fn chosen(files: &[Vec<u8>]) -> Result<Chosen, PstoreError> {
             cut.push(number);
         }
         lost.push(read.lost_blocks);
+        read.parts.iter_mut().for_each(|part| part.release = release_of(&part.text));
         parts.extend(read.parts);
     }
-    let best = parts
-        .iter()
-        .map(|part| part.event)
-        .min_by_key(|event| (event.reason, std::cmp::Reverse(event.count)));
-    let best = best.ok_or(PstoreError::NoRecord)?;
-    let (mut parts, others): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| part.event == best);
-    let left_out = others_left_out(&others);
-    // The first part has the end of the log.
-    parts.sort_by_key(|part| std::cmp::Reverse(part.number));
-    if let Some([part, _]) =
-        parts.windows(2).find(|pair| matches!(pair, [one, next] if one.number == next.number))
-    {
-        return Err(PstoreError::Twice {
-            reason: best.name_of_reason(),
-            count: best.count,
-            part: part.number,
-        });
-    }
-    if parts
-        .windows(2)
-        .any(|pair| matches!(pair, [one, next] if last_time(&one.text) > first_time(&next.text)))
-    {
-        let what = "the times of the parts go back: they are of different boots, or a part is damaged";
-        faults.push(Remark { files: Vec::new(), what: what.into() });
-    }
+    let times: Vec<Option<u64>> = files.iter().map(|file| file.written).collect();
+    let (parts, left_out) = boots::choose(parts, &times)?;
     let is_used = |file: &usize| parts.iter().any(|part| part.file == *file);
     if let cut @ [_, ..] = &cut.into_iter().filter(is_used).collect::<Vec<_>>()[..] {
         let what = match cut {
@@ -143,30 +136,6 @@ fn chosen(files: &[Vec<u8>]) -> Result<Chosen, PstoreError> {
     }
     faults.extend(lacking(&parts).map(|what| Remark { files: Vec::new(), what }));
     Ok(Chosen { parts, faults, left_out })
-}
-
-/// Returns a remark for each other event.
-fn others_left_out(others: &[Part]) -> Vec<Remark> {
-    let mut events: Vec<(Event, Vec<usize>)> = Vec::new();
-    let mut sorted: Vec<(Event, usize)> = others.iter().map(|part| (part.event, part.file)).collect();
-    sorted.sort();
-    for (event, file) in sorted {
-        match events.last_mut() {
-            Some((last, files)) if *last == event => files.push(file),
-            _ => events.push((event, vec![file])),
-        }
-    }
-    let count = events.len();
-    let remark = |(event, mut files): (Event, Vec<usize>)| {
-        files.dedup();
-        let what = format!("the records of {event} are left out: they are of another event");
-        Remark { files, what }
-    };
-    let mut remarks: Vec<Remark> = events.into_iter().take(EVENTS).map(remark).collect();
-    if let more @ 1.. = count.saturating_sub(EVENTS) {
-        remarks.push(Remark { files: Vec::new(), what: format!("{more} more events are left out") });
-    }
-    remarks
 }
 
 /// Returns a sentence if parts are missing between the others, which are in order of the log, or after them.
@@ -216,11 +185,12 @@ fn last_time(text: &str) -> u64 {
 }
 
 impl Facts {
-    /// Reads the facts of a crash from its records in pstore, in any order: kind, signature and what else the end of the log has.
+    /// Reads the facts of a crash from its records in pstore, in any order: kind, signature and what else the end of the log has. Of
+    /// several crashes, the newest.
     ///
     /// # Errors
-    /// [`PstoreError`] if they are not of one crash.
-    pub fn from_pstore(files: &[Vec<u8>], extractor: String) -> Result<PstoreRecords, PstoreError> {
+    /// [`PstoreError`] if they are no records, or those of several crashes that cannot be told apart.
+    pub fn from_pstore(files: &[PstoreFile], extractor: String) -> Result<PstoreRecords, PstoreError> {
         let Chosen { parts, faults, left_out } = chosen(files)?;
         let absent = |what: &str, reason: &str| Missing { what: what.into(), reason: reason.into() };
         let mut missing = vec![
@@ -279,12 +249,22 @@ fn log_record((priority, line): &(u32, Line<'_>)) -> LogRecord {
     }
 }
 
-/// Returns the release in the first line of a trace: `CPU: 0 PID: 1 Comm: sh Not tainted 6.12.1 #1 Debian 6.12.1-1`
-/// (`dump_stack_print_info`, lib/dump_stack.c).
+/// Returns the release of the kernel that wrote a part.
+fn release_of(text: &str) -> Option<String> {
+    let lines = text.lines().map(record).filter(|(priority, _)| priority >> 3 == 0);
+    lines.map(|(_, line)| line.text).find_map(release)
+}
+
+/// Returns the release in the first line of a log, `Linux version 6.12.1 (…`, or of a trace:
+/// `CPU: 0 PID: 1 Comm: sh Not tainted 6.12.1 #1 Debian 6.12.1-1` (`dump_stack_print_info`, lib/dump_stack.c).
 fn release(text: &str) -> Option<String> {
-    let (_, rest) = text.strip_prefix("CPU: ")?.split_once("ainted")?;
-    let (before, _) = rest.split_once(" #")?;
-    let release = before.rsplit(' ').next()?;
+    let release = match text.strip_prefix("Linux version ") {
+        Some(rest) => rest.split(' ').next()?,
+        None => {
+            let (_, rest) = text.strip_prefix("CPU: ")?.split_once("ainted")?;
+            rest.split_once(" #")?.0.rsplit(' ').next()?
+        }
+    };
     release.starts_with(|first: char| first.is_ascii_digit()).then(|| release.to_owned())
 }
 
@@ -294,7 +274,12 @@ mod tests {
 
     fn facts(files: &[&str]) -> Result<Facts, PstoreError> {
         let files: Vec<Vec<u8>> = files.iter().map(|file| file.as_bytes().to_vec()).collect();
-        Ok(Facts::from_pstore(&files, "test".into())?.facts)
+        Ok(read(&files)?.facts)
+    }
+
+    fn read(files: &[Vec<u8>]) -> Result<PstoreRecords, PstoreError> {
+        let files: Vec<PstoreFile> = files.iter().map(|file| file.clone().into()).collect();
+        Facts::from_pstore(&files, "test".into())
     }
 
     fn texts(facts: &Facts) -> Vec<&str> {
@@ -323,7 +308,9 @@ mod tests {
         assert!(with_oops.missing.iter().any(|missing| missing.reason.contains("of Oops#1 are left out")));
         let later = first.replace("1.000000", "7.000000").replace("2.000000", "9.000000");
         let mixed = facts(&[&later, last]).unwrap();
-        assert!(mixed.missing.iter().any(|missing| missing.reason.contains("different boots")));
+        let reason = "file 1: the records of Panic#1 are left out: they are of another boot";
+        assert!(mixed.missing.iter().any(|missing| missing.reason == reason));
+        assert_eq!(texts(&mixed), ["Kernel panic - not syncing: sysrq triggered crash"]);
     }
 
     #[test]
@@ -334,8 +321,10 @@ mod tests {
         let lacking = facts(&[&part(9), &part(4), &part(2), &part(4_000_000_000)]).unwrap();
         let all = "parts 1, 3, 5 to 8, 10 to 3999999999 are missing, and with part 1 the end of the log";
         assert!(lacking.missing.iter().any(|missing| missing.reason == all), "{:?}", lacking.missing);
-        let twice = facts(&[&part(1), &part(1)]).unwrap_err();
-        assert_eq!(twice, PstoreError::Twice { reason: "Panic", count: 2, part: 1 });
+        let other = part(1).replace('x', "y");
+        let twice = facts(&[&part(1), &part(1), &other]).unwrap_err();
+        assert_eq!(twice, PstoreError::Twice { reason: "Panic", count: 2, part: 1, files: [0, 2] });
+        assert_eq!(facts(&[&part(1), &part(1)]), facts(&[&part(1)]));
         let damaged = facts(&[&part(1), "dmesg"]).unwrap();
         assert!(damaged.missing.iter().any(|missing| missing.reason.starts_with("file 2: it is damaged")));
         assert_eq!(facts(&["dmesg"]).unwrap_err(), PstoreError::NoRecord);
@@ -376,13 +365,13 @@ mod tests {
         record.extend((!length).to_le_bytes());
         record.extend(text.as_bytes());
         let plain = facts(&[text]).unwrap();
-        assert_eq!(Facts::from_pstore(&[record.clone()], "test".into()).unwrap().facts, plain);
+        assert_eq!(read(&[record.clone()]).unwrap().facts, plain);
         record.extend(b"\nECC: No errors detected\n");
-        assert_eq!(Facts::from_pstore(&[record.clone()], "test".into()).unwrap().facts, plain);
+        assert_eq!(read(&[record.clone()]).unwrap().facts, plain);
         let end = record.len() - "ECC: No errors detected\n".len();
         record.truncate(end);
         record.extend(b"7 Corrected bytes, 1 unrecoverable blocks\n");
-        let damaged = Facts::from_pstore(&[record], "test".into()).unwrap().facts;
+        let damaged = read(&[record]).unwrap().facts;
         assert_eq!(damaged.log, plain.log);
         assert!(damaged.missing.iter().any(|missing| missing.reason.contains(": 1 blocks could not be")));
     }
@@ -396,5 +385,6 @@ mod tests {
         );
         assert_eq!(release("CPU: 1 PID: 1 Comm: sh Tainted: G           OE     5.10.0 #1"), "5.10.0");
         assert_eq!(release("CPU: 1 PID: 1 Comm: sh"), "");
+        assert_eq!(release("Linux version 6.1.0-1-amd64 (x@y) (gcc)"), "6.1.0-1-amd64");
     }
 }

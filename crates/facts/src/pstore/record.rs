@@ -11,7 +11,7 @@ const MAX_INFLATED: usize = 1 << 20;
 
 /// The event that wrote a record: why, and which crash of the boot it was (`pstore_dump`, fs/pstore/platform.c). A panic says more than
 /// the oops before it, whose lines it has, too: it is the lesser.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Event {
     /// Index in [`REASONS`].
     pub(super) reason: usize,
@@ -87,6 +87,8 @@ pub(super) struct Part {
     pub(super) text: String,
     /// The file that it is in.
     pub(super) file: usize,
+    /// Release of the kernel, if a line has it.
+    pub(super) release: Option<String>,
 }
 
 /// What is in a file.
@@ -115,7 +117,13 @@ impl File {
         // systemd-pstore keeps all parts in one file.
         for line in text.lines() {
             if let Some(Header { event, part }) = header(line) {
-                this.parts.push(Part { event, number: part, text: String::new(), file: number });
+                this.parts.push(Part {
+                    event,
+                    number: part,
+                    text: String::new(),
+                    file: number,
+                    release: None,
+                });
             } else if let Some(blocks) = lost_blocks(line) {
                 this.lost_blocks = this.lost_blocks.saturating_add(blocks);
                 // An empty line is between it and a whole record.

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, bail};
-use pagehaul_facts::{Facts, PstoreRecords, Remark, is_pstore};
+use pagehaul_facts::{Facts, PstoreError, PstoreFile, PstoreRecords, Remark, is_pstore};
 use pagehaul_physmem::file::is_url;
 use pagehaul_render::pstore::About;
 use pagehaul_vmcore::open_file;
@@ -48,11 +49,22 @@ pub(crate) fn read(paths: &[PathBuf], named: bool) -> anyhow::Result<Option<Reco
         }
         let mut bytes = vec![0; file.size().min(MAX_FILE) as usize];
         file.read_exact_at(0, &mut bytes).with_context(context)?;
-        files.push(bytes);
+        let written = path.metadata().and_then(|found| found.modified()).ok();
+        let written = written.and_then(|time| Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs()));
+        files.push(PstoreFile { bytes, written });
     }
-    let first = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+    let path_of = |file: usize| paths.get(file).map(|path| path.display().to_string()).unwrap_or_default();
     let records = Facts::from_pstore(&files, concat!("pagehaul ", env!("CARGO_PKG_VERSION")).to_owned());
-    let PstoreRecords { facts, of_all, files, faults, left_out } = records.with_context(|| first)?;
+    let PstoreRecords { facts, of_all, files, faults, left_out } = records.map_err(|error| {
+        let named = match &error {
+            PstoreError::Twice { files: [one, other], .. } if one != other => {
+                format!("{} and {}", path_of(*one), path_of(*other))
+            }
+            PstoreError::Twice { files: [one, _], .. } => path_of(*one),
+            _ => path_of(0),
+        };
+        anyhow::Error::from(error).context(named)
+    })?;
     let name = |file: usize| match paths.get(file) {
         Some(path) if named => path.display().to_string(),
         _ => format!("file {}", file + 1),

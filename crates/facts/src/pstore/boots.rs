@@ -1,0 +1,309 @@
+//! Which records are of one event: records of several boots can have the same reason, count and parts.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::record::{Event, Part};
+use super::{PstoreError, Remark, first_time, last_time};
+
+/// Seconds that may be between the records of one event: a slow backend takes a while, and copies are made one by one.
+const GAP: u64 = 10;
+/// Seconds between records of one event that say that they may be of several.
+const DOUBTFUL: u64 = 600;
+/// Events of which it is said that they are left out.
+const EVENTS: usize = 10;
+/// Nanoseconds by which the clocks of CPUs may differ.
+const SKEW: u64 = 1_000_000_000;
+
+/// The parts of one event of one boot.
+struct Written {
+    event: Event,
+    /// In order of the log.
+    parts: Vec<Part>,
+    /// When the newest of its files was written, in seconds since 1970.
+    time: Option<u64>,
+    release: Option<String>,
+}
+
+/// Returns the parts of the event to explain, in order of the log, and what is to be said of the others: a panic rather than an oops, one
+/// whose end is there, the newest by the times at which its files were written, and then by its count.
+///
+/// # Errors
+/// [`PstoreError::Twice`] if records of one name cannot be told apart.
+pub(super) fn choose(
+    parts: Vec<Part>,
+    times: &[Option<u64>],
+) -> Result<(Vec<Part>, Vec<Remark>), PstoreError> {
+    let mut events: BTreeMap<Event, Vec<Part>> = BTreeMap::new();
+    let mut known = HashSet::new();
+    for part in parts {
+        // A file of all records can be next to its records.
+        if known.insert((part.event, part.number, part.text.clone())) {
+            events.entry(part.event).or_default().push(part);
+        }
+    }
+    let reason = events.keys().map(|event| event.reason).min().ok_or(PstoreError::NoRecord)?;
+    let mut written = Vec::new();
+    for (event, parts) in events {
+        // The others are left out in any case.
+        let boots = if event.reason == reason { divide(parts, times)? } else { vec![parts] };
+        written.extend(boots.into_iter().map(|parts| Written::new(event, parts, times)));
+    }
+    let has_end = written.iter().any(|one| one.event.reason == reason && one.has_end());
+    let is_candidate = |one: &Written| one.event.reason == reason && (one.has_end() || !has_end);
+    let newest = written.iter().filter(|one| is_candidate(one)).filter_map(|one| one.time).max();
+    let is_newest = |one: &Written| {
+        one.time.is_none_or(|time| newest.is_none_or(|newest| time.saturating_add(GAP) >= newest))
+    };
+    // Of those that are equal, the first has the end of the log.
+    let chosen = written
+        .iter()
+        .enumerate()
+        .filter(|(_, one)| is_candidate(one) && is_newest(one))
+        .min_by_key(|(_, one)| std::cmp::Reverse(one.event.count))
+        .map(|(index, _)| index);
+    let chosen = written.remove(chosen.ok_or(PstoreError::NoRecord)?);
+    let mut remarks: Vec<Remark> = chosen.doubt(times).into_iter().collect();
+    remarks.extend(written.iter().take(EVENTS).map(|other| other.compared_with(&chosen)));
+    if let more @ 1.. = written.len().saturating_sub(EVENTS) {
+        remarks.push(Remark {
+            files: Vec::new(),
+            what: format!("the records of {more} more events are left out"),
+        });
+    }
+    Ok((chosen.parts, remarks))
+}
+
+impl Written {
+    fn new(event: Event, mut parts: Vec<Part>, times: &[Option<u64>]) -> Self {
+        // The first part has the end of the log.
+        parts.sort_by_key(|part| std::cmp::Reverse(part.number));
+        let time = parts.iter().filter_map(|part| time_of(part, times)).max();
+        let release = parts.iter().find_map(|part| part.release.clone());
+        Self { event, parts, time, release }
+    }
+
+    fn has_end(&self) -> bool {
+        self.parts.last().is_some_and(|part| part.number == 1)
+    }
+
+    /// Says that its files may be of different boots, though their text does not show it.
+    fn doubt(&self, times: &[Option<u64>]) -> Option<Remark> {
+        let oldest = self.parts.iter().filter_map(|part| time_of(part, times)).min()?;
+        let apart = self.time?.saturating_sub(oldest);
+        (apart > DOUBTFUL).then(|| Remark {
+            files: Vec::new(),
+            what: format!(
+                "the files of {} were written {} minutes apart: they may be of different boots",
+                self.event,
+                apart / 60
+            ),
+        })
+    }
+
+    fn end(&self) -> u64 {
+        self.parts.iter().map(|part| last_time(&part.text)).max().unwrap_or(0)
+    }
+
+    /// Returns why this is another event than the one that is explained.
+    fn compared_with(&self, chosen: &Self) -> Remark {
+        let mut files: Vec<usize> = self.parts.iter().map(|part| part.file).collect();
+        files.sort_unstable();
+        files.dedup();
+        let other_release = match (&self.release, &chosen.release) {
+            (Some(one), Some(other)) if one != other => format!(", of Linux {one}"),
+            _ => String::new(),
+        };
+        let crash = |event: Event| ["Panic", "Oops"].contains(&event.name_of_reason());
+        let (own, others) = (self.event, chosen.event);
+        // `pstore_dump` counts each event of a boot, and no oops follows a panic.
+        let is_other_boot = !other_release.is_empty()
+            || own.count == others.count
+            || own.reason == others.reason && others.reason == 0
+            || others.reason == 0 && crash(own) && own.count > others.count
+            || own.count < others.count && self.end() > chosen.end().saturating_add(SKEW)
+            || own.count > others.count && chosen.end() > self.end().saturating_add(SKEW);
+        let what = match is_other_boot {
+            true => format!("the records of {own} are left out: they are of another boot{other_release}"),
+            false => format!("the records of {own} are left out: they are of another event"),
+        };
+        Remark { files, what }
+    }
+}
+
+fn time_of(part: &Part, times: &[Option<u64>]) -> Option<u64> {
+    times.get(part.file).copied().flatten()
+}
+
+/// Divides parts of the same event by the boots that wrote them, if their text shows that there are several.
+fn divide(mut parts: Vec<Part>, times: &[Option<u64>]) -> Result<Vec<Vec<Part>>, PstoreError> {
+    if are_of_one_boot(&mut parts) {
+        return Ok(vec![parts]);
+    }
+    if parts.iter().any(|part| time_of(part, times).is_none()) {
+        return divide_by_log(parts);
+    }
+    parts.sort_by_key(|part| time_of(part, times));
+    let mut boots = Vec::new();
+    let is_near = |one: &Part, next: &Part| match (time_of(one, times), time_of(next, times)) {
+        (Some(one), Some(next)) => next.saturating_sub(one) <= GAP,
+        _ => true,
+    };
+    for parts in parts.chunk_by(is_near) {
+        let mut parts = parts.to_vec();
+        match are_of_one_boot(&mut parts) {
+            true => boots.push(parts),
+            false => boots.extend(divide_by_log(parts)?),
+        }
+    }
+    Ok(boots)
+}
+
+/// Brings parts in the order of the log. Returns whether they can be of one boot.
+fn are_of_one_boot(parts: &mut [Part]) -> bool {
+    parts.sort_by_key(|part| std::cmp::Reverse(part.number));
+    let mut releases = parts.iter().filter_map(|part| part.release.as_deref());
+    let release = releases.next();
+    let is_one_kernel = releases.all(|other| release == Some(other));
+    let follow = |pair: &[Part]| match pair {
+        [older, newer] => older.number != newer.number && precedes(older, newer),
+        _ => true,
+    };
+    is_one_kernel && parts.windows(2).all(follow)
+}
+
+/// Returns whether the times of a part are before those of the part that follows it in the log.
+fn precedes(older: &Part, newer: &Part) -> bool {
+    last_time(&older.text) <= first_time(&newer.text).saturating_add(SKEW)
+}
+
+/// Divides parts into those that end with the end of the log, and all others.
+fn divide_by_log(mut parts: Vec<Part>) -> Result<Vec<Vec<Part>>, PstoreError> {
+    parts.sort_by_key(|part| part.number);
+    let (mut chain, mut others): (Vec<Part>, Vec<Part>) = (Vec::new(), Vec::new());
+    let mut release = None;
+    for same in parts.chunk_by(|one, next| one.number == next.number) {
+        let fits = |part: &&Part| {
+            chain.last().is_none_or(|newer| precedes(part, newer))
+                && part
+                    .release
+                    .as_ref()
+                    .is_none_or(|own| release.as_ref().is_none_or(|release| release == own))
+        };
+        let mut fitting = same.iter().filter(fits);
+        let (found, another) = (fitting.next(), fitting.next());
+        if let (Some(one), Some(other)) = (found, another) {
+            return Err(PstoreError::Twice {
+                reason: one.event.name_of_reason(),
+                count: one.event.count,
+                part: one.number,
+                files: [one.file, other.file],
+            });
+        }
+        let found = found.cloned();
+        others.extend(
+            same.iter().filter(|part| found.as_ref().is_none_or(|found| part.file != found.file)).cloned(),
+        );
+        if let Some(found) = found {
+            release = release.or_else(|| found.release.clone());
+            chain.push(found);
+        }
+    }
+    chain.reverse();
+    others.reverse();
+    Ok([chain, others].into_iter().filter(|parts| !parts.is_empty()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{PstoreFile, PstoreRecords};
+    use super::*;
+    use crate::Facts;
+
+    fn read(files: &[(String, Option<u64>)]) -> Result<PstoreRecords, PstoreError> {
+        let file =
+            |(text, written): &(String, _)| PstoreFile { bytes: text.clone().into(), written: *written };
+        Facts::from_pstore(&files.iter().map(file).collect::<Vec<_>>(), "test".into())
+    }
+
+    fn sentences(records: &PstoreRecords) -> Vec<String> {
+        records.left_out.iter().map(|remark| remark.sentence(|file| format!("file {file}"))).collect()
+    }
+
+    fn part(event: &str, number: u32, seconds: u32, release: &str) -> String {
+        format!("{event} Part{number}\n<0>[ {seconds:4}.000000] Linux version {release} (x)\n")
+    }
+
+    #[test]
+    fn the_newest_of_several_boots_is_explained_alone() {
+        let boot = |seconds: u32, written: u64| {
+            [1, 2].map(|number| (part("Panic#1", number, seconds - number, "6.1.0"), Some(written)))
+        };
+        let (old, new) = (boot(100, 5000), boot(70, 9000));
+        for files in [[old.clone(), new.clone()], [new.clone(), old.clone()]] {
+            let at_new = usize::from(files[0] == old) * 2;
+            let records = read(&files.concat()).unwrap();
+            assert_eq!(records.files, [at_new + 1, at_new]);
+            assert_eq!(records.facts.log[0].time_ns, 68_000_000_000);
+            let files = if at_new == 2 { "file 0, file 1" } else { "file 2, file 3" };
+            let left_out = format!("{files}: the records of Panic#1 are left out: they are of another boot");
+            assert_eq!((sentences(&records), records.faults.len()), (vec![left_out], 0));
+        }
+        // What is left out need not be told apart.
+        let mut files = boot(70, 9000).to_vec();
+        files.extend([1, 2].map(|seconds| (part("Oops#1", 1, seconds, "6.1.0"), Some(9000))));
+        let left_out = "file 2, file 3: the records of Oops#1 are left out: they are of another boot";
+        assert_eq!(sentences(&read(&files).unwrap()), [left_out]);
+        // Of copies that were made at once, nothing tells them apart.
+        let copies: Vec<_> = [old, new].concat().into_iter().map(|(text, _)| (text, Some(9000))).collect();
+        let twice = PstoreError::Twice { reason: "Panic", count: 1, part: 1, files: [0, 2] };
+        assert_eq!(read(&copies).unwrap_err(), twice);
+    }
+
+    #[test]
+    fn a_panic_is_explained_rather_than_an_oops_of_another_kernel() {
+        let (panic, oops) = (part("Panic#2", 1, 50, "6.12.1"), part("Oops#1", 1, 20, "5.10.0"));
+        let records = read(&[(oops, Some(9000)), (panic, Some(5000))]).unwrap();
+        assert_eq!(records.facts.release.as_deref(), Some("6.12.1"));
+        let left_out =
+            "file 0: the records of Oops#1 are left out: they are of another boot, of Linux 5.10.0";
+        assert_eq!(sentences(&records), [left_out]);
+        // Of the same boot; of a later time of another one; a panic is the last event.
+        for (event, seconds, of) in
+            [("Oops#1", 20, "event"), ("Oops#1", 90, "boot"), ("Oops#3", 20, "boot"), ("Panic#1", 20, "boot")]
+        {
+            let panic = (part("Panic#2", 1, 50, "6.12.1"), None);
+            let records = read(&[(part(event, 1, seconds, "6.12.1"), None), panic]).unwrap();
+            let left_out = format!("file 0: the records of {event} are left out: they are of another {of}");
+            assert_eq!(sentences(&records), [left_out]);
+        }
+    }
+
+    #[test]
+    fn parts_of_two_kernels_or_of_times_that_go_back_are_not_joined() {
+        let end = part("Panic#1", 1, 50, "6.12.1");
+        for other in [part("Panic#1", 2, 20, "6.1.0"), part("Panic#1", 2, 60, "6.12.1")] {
+            for (of_end, of_other) in [(None, None), (Some(5000), Some(9000))] {
+                let records = read(&[(other.clone(), of_other), (end.clone(), of_end)]).unwrap();
+                assert_eq!(records.files, [1], "the end of the log has the crash");
+                assert!(sentences(&records)[0].starts_with("file 0: the records of Panic#1 are left out"));
+            }
+        }
+        // Only the files show it.
+        let earlier = part("Panic#1", 2, 20, "6.12.1");
+        let records = read(&[(earlier.clone(), Some(1000)), (end.clone(), Some(2800))]).unwrap();
+        assert_eq!(records.files, [0, 1]);
+        let doubt = "the files of Panic#1 were written 30 minutes apart: they may be of different boots";
+        assert_eq!(sentences(&records), [doubt]);
+        assert!(read(&[(earlier, Some(1000)), (end, Some(1030))]).unwrap().left_out.is_empty());
+    }
+
+    #[test]
+    fn many_events_are_counted() {
+        let files: Vec<_> =
+            (1..40).map(|count| (part(&format!("Oops#{count}"), 1, count, "6.1.0"), None)).collect();
+        let records = read(&files).unwrap();
+        assert_eq!(records.facts.log[0].time_ns, 39_000_000_000);
+        assert_eq!(sentences(&records).len(), EVENTS + 1);
+        assert_eq!(sentences(&records)[EVENTS], "the records of 28 more events are left out");
+    }
+}
