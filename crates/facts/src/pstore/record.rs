@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pagehaul_codec::inflate;
+use pagehaul_codec::{inflate, inflate_cut};
 
 /// Reasons that begin a record (`kmsg_dump_reason_str`, kernel/printk/printk.c).
 const REASONS: [&str; 5] = ["Panic", "Oops", "Emergency", "Shutdown", "Unknown"];
@@ -71,11 +71,25 @@ fn lost_blocks(line: &str) -> Option<u32> {
     rest.strip_suffix(" unrecoverable blocks")?.parse().ok()
 }
 
-/// Returns how many blocks were lost of a record that the kernel did not decompress, by the line at its end.
-fn lost_blocks_at_end(record: &[u8]) -> u32 {
-    let record = record.strip_suffix(b"\n").unwrap_or(record);
-    let line = record.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-    std::str::from_utf8(line).ok().and_then(lost_blocks).unwrap_or(0)
+/// Takes the line at the end of a record that the kernel did not decompress, and returns how many blocks were lost by it.
+fn take_notice(record: &mut &[u8]) -> u32 {
+    let without = record.strip_suffix(b"\n").unwrap_or(record);
+    let start = without.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let line = std::str::from_utf8(without.get(start..).unwrap_or_default());
+    let Some(blocks) = line.ok().and_then(lost_blocks) else { return 0 };
+    *record = record.get(..start.saturating_sub(1)).unwrap_or_default();
+    blocks
+}
+
+/// Decompresses a record that the kernel did not decompress. Of one that is cut, the lines that are whole.
+fn decompressed(record: &[u8]) -> Option<(Vec<u8>, bool)> {
+    if let Some(whole) = inflate(record, MAX_INFLATED) {
+        return Some((whole, false));
+    }
+    let mut start = inflate_cut(record, MAX_INFLATED).into_iter().find(|start| is_pstore(start))?;
+    let end = start.iter().rposition(|byte| *byte == b'\n')?;
+    start.truncate(end + 1);
+    Some((start, true))
 }
 
 /// A part of the log.
@@ -107,10 +121,16 @@ impl File {
     /// Reads the file `number`.
     pub(super) fn read(bytes: &[u8], number: usize) -> Self {
         let mut this = Self::default();
-        let inflated = if is_pstore(bytes) { None } else { inflate(bytes, MAX_INFLATED) };
-        if inflated.is_some() {
-            this.lost_blocks = lost_blocks_at_end(bytes);
+        let mut record = bytes;
+        let mut inflated = None;
+        if !is_pstore(bytes) {
+            let lost_blocks = take_notice(&mut record);
+            inflated = decompressed(record);
+            if let Some((_, is_cut)) = inflated {
+                (this.lost_blocks, this.is_cut) = (lost_blocks, is_cut);
+            }
         }
+        let inflated = inflated.map(|(text, _)| text);
         let text = String::from_utf8_lossy(inflated.as_deref().unwrap_or(bytes));
         this.bytes = text.len();
         let mut follows_line = false;
@@ -152,6 +172,26 @@ mod tests {
         assert!(is_pstore(b"Panic#1 Part1\n<") && is_pstore(b"Oops#12 Part7"));
         assert!(!is_pstore(b"Panic#1\n") && !is_pstore(b"\xff#1 Part1\n") && !is_pstore(b""));
         assert!(!is_pstore(b"dmesg-a-1:\nother\n") && !is_pstore(b"dmesg-a-1:\n"));
+    }
+
+    #[test]
+    fn compressed_records_that_are_cut_keep_their_whole_lines() {
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pstore");
+        let record = std::fs::read(directory.join("sysrq.6.12.dmesg-erst-1.enc.z")).unwrap();
+        let whole = File::read(&record, 0);
+        assert!(!whole.is_cut && whole.parts.len() == 1);
+        for kept in [record.len() - 1, record.len() / 2, record.len() / 4] {
+            for notice in [&b""[..], b"\nECC: 1 Corrected bytes, 2 unrecoverable blocks\n"] {
+                let cut = File::read(&[&record[..kept], notice].concat(), 0);
+                assert!(cut.is_cut, "{kept}");
+                assert_eq!(cut.lost_blocks, if notice.is_empty() { 0 } else { 2 });
+                let (text, of_whole) = (&cut.parts[0].text, &whole.parts[0].text);
+                assert!(of_whole.starts_with(text.as_str()) && text.ends_with('\n'), "{kept}");
+                assert!(text.len() > of_whole.len() * kept / record.len() / 2, "{kept}: {}", text.len());
+            }
+        }
+        // What is not even a line.
+        assert!(File::read(&record[..20], 0).parts.is_empty());
     }
 
     #[test]
