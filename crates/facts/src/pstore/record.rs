@@ -9,6 +9,9 @@ const REASONS: [&str; 5] = ["Panic", "Oops", "Emergency", "Shutdown", "Unknown"]
 /// Bytes of a record that was compressed: the kernel's buffer has 64 KiB by default, and 1 MiB at most of any log.
 const MAX_INFLATED: usize = 1 << 20;
 
+/// What editors on Windows put before a text.
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
 /// The event that wrote a record: why, and which crash of the boot it was (`pstore_dump`, fs/pstore/platform.c). A panic says more than
 /// the oops before it, whose lines it has, too: it is the lesser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,10 +49,12 @@ fn header(line: &str) -> Option<Header> {
 }
 
 /// Returns whether a file with these first bytes is a record of a kernel log. One that the kernel could not decompress
-/// (`dmesg-ramoops-0.enc.z`) is not recognized by them.
+/// (`dmesg-ramoops-0.enc.z`) is not recognized by them. Lines may end as on Windows: records are copied, or sent by mail.
 pub fn is_pstore(start: &[u8]) -> bool {
-    let mut lines =
-        start.split(|byte| *byte == b'\n').map(|line| std::str::from_utf8(line).unwrap_or_default());
+    let start = start.strip_prefix(BYTE_ORDER_MARK.as_bytes()).unwrap_or(start);
+    let mut lines = start
+        .split(|byte| *byte == b'\n')
+        .map(|line| std::str::from_utf8(line).unwrap_or_default().trim_end_matches('\r'));
     let first = lines.next().unwrap_or_default();
     header(first).is_some() || is_name(first) && lines.next().is_some_and(|line| header(line).is_some())
 }
@@ -135,7 +140,8 @@ impl File {
         this.bytes = text.len();
         let mut follows_line = false;
         // systemd-pstore keeps all parts in one file.
-        for line in text.lines() {
+        let lines = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text).lines();
+        for line in lines.map(|line| line.trim_end_matches('\r')) {
             if let Some(Header { event, part }) = header(line) {
                 this.parts.push(Part {
                     event,
@@ -192,6 +198,22 @@ mod tests {
         }
         // What is not even a line.
         assert!(File::read(&record[..20], 0).parts.is_empty());
+    }
+
+    #[test]
+    fn lines_may_end_as_on_windows() {
+        const TEXT: &str = "dmesg-a-1:\nPanic#1 Part1\n<0>[    3.000000] Kernel panic - not syncing: x\n\nNo errors detected\n";
+        for (from, end) in [(0, "\r\n"), (11, "\r\n"), (11, "\r\r\n")] {
+            let unix = File::read(&TEXT.as_bytes()[from..], 0);
+            for mark in ["", BYTE_ORDER_MARK] {
+                let text = format!("{mark}{}", TEXT.get(from..).unwrap().replace('\n', end));
+                assert!(is_pstore(text.as_bytes()), "{text:?}");
+                let read = File::read(text.as_bytes(), 0);
+                assert_eq!(read.parts[0].text, unix.parts[0].text);
+                assert_eq!((read.parts.len(), read.is_cut), (1, false));
+            }
+        }
+        assert!(!is_pstore(b"Panic#1 Par\rt1\n"));
     }
 
     #[test]
