@@ -7,6 +7,11 @@ use lab_guest::results::Manifest;
 use std::fs;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// What a busy host may need to stop the machine. Its clock stops as well.
+const IMAGES: Duration = Duration::from_secs(20);
 
 /// Fills memory and crashes. Returns only on failure.
 pub fn crash(plan: &Plan, percent: u32) -> Result<()> {
@@ -29,6 +34,9 @@ pub fn crash(plan: &Plan, percent: u32) -> Result<()> {
     manifest.tasks = processes();
     write_manifest(&manifest)?;
     notify_host(message::FILLED, "");
+    if plan.images {
+        thread::sleep(IMAGES);
+    }
     // The capture kernel starts on the CPU that panics. Unless the boot CPU does, which resets the machine if another CPU
     // sends it INIT, kernels before 6.9 need disable_cpu_apicid.
     pin_to_cpu(plan.crash_cpu)?;

@@ -85,6 +85,9 @@ pub struct Plan {
     /// Whether kexec(8) sees all of /proc/iomem. On riscv64 it leaves memory that is reserved there out of the vmcore.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub whole_iomem: bool,
+    /// Whether the host saves images before the crash: the guest waits for it after [`message::FILLED`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub images: bool,
     /// Scripts that run when the kernel has booted again: the capture kernel resets the machine, whose memory stays.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<Step>,

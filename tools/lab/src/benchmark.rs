@@ -49,6 +49,7 @@ pub fn dump_guest(config: &Config) -> Result<PathBuf> {
         crash_cpu: 0,
         before: Vec::new(),
         whole_iomem: false,
+        images: false,
         after: Vec::new(),
     };
     // The key does not include the guest program: other builds fill memory the same way, and large inputs are kept.

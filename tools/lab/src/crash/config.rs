@@ -167,6 +167,7 @@ impl Config {
             crash_cpu: self.crash_cpu,
             before: self.before.clone(),
             whole_iomem: self.whole_iomem,
+            images: self.images,
             after: self.after.clone(),
         }
     }
