@@ -6,6 +6,7 @@
 mod capture;
 mod child;
 mod crash;
+mod crowd;
 mod fill;
 mod kernel;
 mod keys;

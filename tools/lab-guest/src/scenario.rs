@@ -2,7 +2,7 @@
 
 use crate::kernel::load_module;
 use crate::system::{check, disk, field, set};
-use crate::{Result, keys, notify_host, owned};
+use crate::{Result, crowd, keys, notify_host, owned};
 use lab_guest::plan::{self, SCENARIO_MODULE, message};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -41,6 +41,7 @@ pub fn run(name: &str) -> Result<()> {
         "suspended" => write_to_suspended_device()?,
         "keys" => keys::crash()?,
         "owners" => owned::crash()?,
+        "crowd" => crowd::crash()?,
         "oom-tmpfs" => owned::exhaust_with_tmpfs()?,
         "oom-deleted" => owned::exhaust_with_deleted_files()?,
         "oom-cgroup" => owned::exhaust_cgroup()?,

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 /// What the first finding of each scenario has to say, or the deadlock's own.
-const SCENARIOS: [(&str, &str); 23] = [
+const SCENARIOS: [(&str, &str); 24] = [
     ("null", "NULL pointer dereference in scene_null_dereference"),
     ("null-call", "called a NULL pointer from scene_call_null"),
     ("bug", "kernel BUG in scene_bug"),
@@ -29,6 +29,8 @@ const SCENARIOS: [(&str, &str); 23] = [
     ("keys", "crashed the machine on purpose"),
     // The largest owners of memory.
     ("owners", "crashed the machine on purpose"),
+    // For `tools/scale/src/bin/scale-owners`.
+    ("crowd", "crashed the machine on purpose"),
     ("oom-tmpfs", "the machine ran out of memory: tmpfs /scene "),
     ("oom-deleted", "deleted files held by scene-logger/1"),
     ("oom-slab", "the machine ran out of memory: slab cache "),
