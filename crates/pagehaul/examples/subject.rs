@@ -1,5 +1,5 @@
 //! A process for tests to save: memory with known contents, and threads that write and check what they wrote.
-//! Usage: subject MIB THREADS [churn|pending|registers|seccomp|segment|slots|spawn|sparse|vectors|direct DIRECTORY|
+//! Usage: subject MIB THREADS [churn|lossy|pending|registers|seccomp|segment|slots|spawn|sparse|vectors|direct DIRECTORY|
 //!        vfork FIFO|file PATH|timer PATH|wait PATH]
 //!
 //! It prints "ready PID ADDRESS BYTES COUNTERS" and answers each line of input with "ok ROUNDS" if all its memory is as
@@ -8,7 +8,7 @@
 //! periodic timer expire, makes the file, waits for another, PATH.go, and counts the expirations in the first. With `vfork` a
 //! thread waits uninterruptibly until somebody writes to a FIFO. With `sparse` it maps a memfd of 1 TiB in which 100 pages
 //! exist, shared, and again private with one page written to. With `segment` it has System V shared memory. With `churn`
-//! threads change other memory in every way; with `slots` they move pieces of it, and end the process if they cannot. With
+//! threads change other memory in every way; with `lossy` it has what CRIU does not restore; with `slots` they move pieces of it, and end the process if they cannot. With
 //! `direct` it waits for a file `announced` in a directory, opens another for direct I/O, and makes a file `done`. With
 //! `pending` it has signals that it blocks. With `registers` or `vectors`, on arm64, its first thread checks its registers,
 //! and ends the process if one changes.
@@ -27,6 +27,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 #[path = "subject/churn.rs"]
 mod churn;
+#[path = "subject/lossy.rs"]
+mod lossy;
 #[cfg(target_arch = "aarch64")]
 #[path = "subject/registers.rs"]
 mod registers;
@@ -93,6 +95,7 @@ fn main() {
             }
         }
         Some("churn") => churn::start(),
+        Some("lossy") => lossy::take_all(),
         Some("slots") => slots::start(),
         Some("direct") => drop({
             let directory = arguments.next().unwrap();

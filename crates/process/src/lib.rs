@@ -57,9 +57,10 @@ pub use agent::{
     SNAPSHOT_HELPER, USERFAULTFD_HELPER, serve as hold_snapshot, serve_userfaultfd as hold_userfaultfd,
 };
 pub use checkpoint::{
-    BaseReport, CheckpointInfo, CheckpointOptions, CheckpointReport, Generation, MARKS_HELPER, PreCopyReport,
-    RestartOptions, RestartReport, WholeOptions, WholeReport, action_script, bases_of, checkpoint,
-    checkpoint_path, describe_checkpoint, hold_marks, is_checkpoint, make_whole, restart, verify_checkpoint,
+    BaseReport, CheckpointInfo, CheckpointOptions, CheckpointReport, Generation, Lost, MARKS_HELPER,
+    PreCopyReport, RestartOptions, RestartReport, WholeOptions, WholeReport, action_script, bases_of,
+    checkpoint, checkpoint_path, describe_checkpoint, hold_marks, is_checkpoint, make_whole, restart,
+    verify_checkpoint,
 };
 pub use error::ProcessError;
 pub use filter::{Kind, Kinds};

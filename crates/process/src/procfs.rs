@@ -148,6 +148,8 @@ pub(crate) struct Stat {
     pub(crate) start: u64,
     /// Pending signals 1 to 31, bit 0 for signal 1.
     pub(crate) pending: u64,
+    /// How it is scheduled: `SCHED_OTHER` and so on (sched(7)).
+    pub(crate) policy: i32,
 }
 
 impl Stat {
@@ -176,6 +178,7 @@ impl Stat {
             nice: field(19).parse().unwrap_or(0),
             start: unsigned(22),
             pending: unsigned(31),
+            policy: field(41).parse().unwrap_or(0),
         })
     }
 }

@@ -137,7 +137,7 @@ pub fn checkpoint(report: &CheckpointReport) -> String {
     if let Some(reason) = &report.no_pre_copy {
         out += &format!("note: all memory was copied while frozen: {reason}\n");
     }
-    for note in &report.notes {
+    for note in report.lost.iter().map(|lost| &lost.note).chain(&report.notes) {
         out += &format!("note: {note}\n");
     }
     if report.buffer_was_short {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -32,6 +32,7 @@ pub fn save(pid: i32, path: &Path) -> (Vec<u8>, Vec<u8>) {
         bytes
     };
     let (mut list, mut pages, mut all) = (HEAD.to_vec(), Vec::new(), Vec::new());
+    flags(pid);
     guards(&pagemap);
     for mapping in mappings(pid) {
         for region in scan(&pagemap, &mapping) {
@@ -99,6 +100,20 @@ fn mappings(pid: i32) -> Vec<Range<u64>> {
     let hex = |text| u64::from_str_radix(text, 16).unwrap();
     let ranges = private.map(|line| line.split(' ').next().unwrap().split_once('-').unwrap());
     ranges.map(|(start, end)| hex(start)..hex(end)).collect()
+}
+
+/// Reads the flags of mappings as CRIU does, by a file in the open directory of the process.
+fn flags(pid: i32) {
+    let directory = File::open(format!("/proc/{pid}")).unwrap();
+    // SAFETY: a new descriptor, of a file whose name ends as it should.
+    let mut smaps = unsafe {
+        let file = libc::openat(directory.as_raw_fd(), c"smaps".as_ptr(), libc::O_RDONLY);
+        assert!(file >= 0, "smaps");
+        File::from_raw_fd(file)
+    };
+    let mut text = Vec::new();
+    smaps.read_to_end(&mut text).unwrap();
+    assert!(text.windows(9).any(|part| part == b"VmFlags: "), "no flags");
 }
 
 /// The pages that CRIU saves.

@@ -24,6 +24,7 @@ use super::ending;
 use super::hold::{Hold, Script};
 use super::images::{blocks, drain, receive};
 use super::kept::{Completed, Kept};
+use super::losses;
 use super::marks::Marks;
 use super::options::{BaseReport, CheckpointOptions, CheckpointReport};
 use super::own_options::{self, Action};
@@ -184,6 +185,10 @@ impl Run<'_> {
         let processes = frozen.len();
         let is_marked = watch.as_ref().is_ok_and(|watch| watch.copy().is_marked());
         let pre_copy = watch.as_ref().ok().map(|watch| watch.copy().report());
+        let lost = {
+            let copy = watch.as_ref().ok().map(Watch::copy);
+            losses::find(&frozen, &self.criu, |pid| copy.as_ref().and_then(|copy| copy.flagged(pid)))
+        };
         let output_bytes =
             self.finish(writer, images, processes).map_err(|source| self.output_error(source))?;
         output.commit()?;
@@ -227,6 +232,7 @@ impl Run<'_> {
             buffer_was_short: arena.was_starved(),
             left_running: self.options.leave_running,
             encrypted: self.options.recipients.is_some(),
+            lost,
             notes: notes.into_iter().chain(guard.hung.clone()).chain(no_marks).chain(in_the_clear).collect(),
         })
     }

@@ -11,6 +11,7 @@ mod hold;
 mod images;
 mod info;
 mod kept;
+mod losses;
 mod marks;
 mod options;
 mod own_options;
@@ -36,6 +37,6 @@ pub use info::{
     verify_checkpoint,
 };
 pub use marks::{MARKS_HELPER, hold_marks};
-pub use options::{BaseReport, CheckpointOptions, CheckpointReport, PreCopyReport};
+pub use options::{BaseReport, CheckpointOptions, CheckpointReport, Lost, PreCopyReport};
 pub use restore::{RestartOptions, RestartReport, restart};
 pub use whole::{WholeOptions, WholeReport, make_whole};

@@ -66,8 +66,21 @@ pub struct CheckpointReport {
     pub left_running: bool,
     /// Whether the container is encrypted.
     pub encrypted: bool,
+    /// What restarted processes lack, because CRIU does not restore it.
+    pub lost: Vec<Lost>,
     /// What CRIU lacks on this system, and what was done about it.
     pub notes: Vec<String>,
+}
+
+/// A property that processes lose at a restart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Lost {
+    /// Its name, such as `mseal`.
+    pub property: &'static str,
+    /// How many mappings, threads or processes have it.
+    pub count: usize,
+    /// What has it and what becomes of it, as a sentence.
+    pub note: String,
 }
 
 /// Report of an incremental checkpoint.

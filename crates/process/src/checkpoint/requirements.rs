@@ -17,6 +17,7 @@ use super::programs::is_on_path;
 use super::tree::Process;
 use super::work_directory::WorkDirectory;
 use crate::error::ProcessError;
+use crate::procfs::Stat;
 use crate::units::Pid;
 use crate::{mapping, procfs};
 
@@ -43,10 +44,30 @@ pub(super) fn check(
     let mut provided = Provided::default();
     provided.notes.extend(criu.complaint(progress).map(|what| format!("`criu check` complains: {what}")));
     let Some(root) = tree.first().map(|process| process.pid) else { return Ok(provided) };
+    scheduling(tree)?;
     system_v(tree, root)?;
     inet_sockets(tree, criu, progress)?;
     network_lock(tree, root, criu, arguments, &mut provided, progress)?;
     Ok(provided)
+}
+
+/// CRIU saves threads with a deadline, and then refuses to restart them (`validate_sched_parm()`, criu/cr-restore.c, up to 4.2).
+fn scheduling(tree: &[Process]) -> Result<(), ProcessError> {
+    // `SCHED_DEADLINE` and `SCHED_EXT` of include/uapi/linux/sched.h.
+    const UNKNOWN: [(i32, &str); 2] = [(6, "SCHED_DEADLINE"), (7, "SCHED_EXT")];
+    for process in tree {
+        for thread in procfs::threads(process.pid).unwrap_or_default() {
+            let policy = Stat::read(process.pid, thread).map_or(0, |stat| stat.policy);
+            if let Some((_, name)) = UNKNOWN.iter().find(|(unknown, _)| *unknown == policy) {
+                return Err(ProcessError::Refused(format!(
+                    "thread {thread} of process {} is scheduled by {name}, with which CRIU saves it and then cannot restart \
+                     it; give it another policy before (chrt --other --pid 0 {thread})",
+                    process.pid
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// CRIU saves System V objects with an IPC namespace, not those of its own (`check_sysvipc_map_dump()`, criu/cr-dump.c).

@@ -15,6 +15,7 @@ mod tracked;
 mod userfault;
 mod watch;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use super::options::PreCopyReport;
 use super::page_list;
 use super::tree::Process;
 use crate::procfs::{self, Status};
+use crate::units::Pid;
 use merge::Merged;
 use smaps::Smaps;
 use store::{PageStore, Room};
@@ -60,6 +62,8 @@ pub(super) struct PreCopy {
     smaps: Option<Smaps>,
     /// Why it could not, for all processes or for one.
     walked: Vec<String>,
+    /// The mappings of frozen processes with flags that CRIU may not restore, as lines of smaps.
+    flagged: HashMap<Pid, Vec<u8>>,
 }
 
 impl PreCopy {
@@ -132,7 +136,8 @@ impl PreCopy {
             .filter(|process| process.is_marked)
             .map(|process| Status::read(process.pid).map_or(0, |status| status.anonymous));
         let trusted = trusted.sum();
-        let mut this = Self { processes, room, rounds: 0, threads, trusted, smaps, walked };
+        let mut this =
+            Self { processes, room, rounds: 0, threads, trusted, smaps, walked, flagged: HashMap::new() };
         this.rounds(progress)?;
         // The rounds take most of the time until CRIU starts.
         no_seccomp(tree)?;
@@ -189,6 +194,11 @@ impl PreCopy {
     /// Whether CRIU is asked which files it opens.
     pub(super) fn watches_files(&self) -> bool {
         self.smaps.is_some()
+    }
+
+    /// The mappings of a frozen process with flags that CRIU may not restore, as lines of smaps. None if they were not read.
+    pub(super) fn flagged(&self, pid: Pid) -> Option<&[u8]> {
+        self.flagged.get(&pid).map(Vec::as_slice)
     }
 
     /// Ends this without ending the tracking: the marks since the checkpoint with this ID.

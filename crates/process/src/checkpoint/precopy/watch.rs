@@ -11,7 +11,7 @@ use pagehaul_run::Progress;
 
 use super::PreCopy;
 use super::seccomp::{Answer, Call, Notifications};
-use super::smaps;
+use super::smaps::{self, Answered};
 use crate::fork::descriptor_of;
 use crate::pagemap::{PageRegion, ScanArguments};
 use crate::units::Pid;
@@ -100,8 +100,16 @@ impl State {
         }
         let directory = descriptor_of(call.pid, descriptor as i32).ok()?;
         let pid = link(&directory).ok()?.to_str()?.strip_prefix("/proc/")?.parse().ok()?;
-        let answer = smaps.of(pid, &directory);
-        answer.map_err(|why| self.copy.walked.push(format!("process {pid}: {why}"))).ok()
+        match smaps.of(pid, &directory) {
+            Ok(Answered { file, flagged }) => {
+                self.copy.flagged.insert(pid, flagged);
+                Some(file)
+            }
+            Err(why) => {
+                self.copy.walked.push(format!("process {pid}: {why}"));
+                None
+            }
+        }
     }
 
     /// Answers a scan of the page tables of a process whose memory is copied. None for any other.

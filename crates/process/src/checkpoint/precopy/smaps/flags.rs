@@ -2,7 +2,7 @@
 
 /// Bits of `vm_flags` and their letters, in the order in which the kernel prints them (fs/proc/task_mmu.c, show_smap_vma_flags()).
 /// Bits that are others on other kernels or machines are found out by [`Names::compare`].
-const LETTERS: [(u32, &str); 30] = [
+const LETTERS: [(u32, &str); 33] = [
     (0, "rd"),
     (1, "wr"),
     (2, "ex"),
@@ -33,6 +33,10 @@ const LETTERS: [(u32, &str); 30] = [
     (29, "hg"),
     (30, "nh"),
     (31, "mg"),
+    // VM_DROPPABLE (Linux 6.11) and VM_SEALED (Linux 6.10, which has bit 63 at first).
+    (40, "dp"),
+    (42, "sl"),
+    (63, "sl"),
 ];
 /// Letters that no caller needs, and that not all kernels print: VM_SOFTDIRTY (bit 27, "sd").
 const PASSED_OVER: (u64, &str) = (1 << 27, "sd");
@@ -91,8 +95,8 @@ mod tests {
         assert_eq!(names.of(1 | 1 << 27).as_deref(), Some("rd "));
         assert_eq!(names.of(1 | 1 << 13), None);
         // A bit that prints nothing, and one that prints what is not known here.
-        names.compare(1 | 1 << 40, &[*b"rd"]).unwrap();
-        assert_eq!(names.of(1 | 1 << 40).as_deref(), Some("rd "));
+        names.compare(1 | 1 << 50, &[*b"rd"]).unwrap();
+        assert_eq!(names.of(1 | 1 << 50).as_deref(), Some("rd "));
         names.compare(1 | 1 << 24, &[*b"rd", *b"bt"]).unwrap();
         assert_eq!(names.of(1 | 1 << 24), None);
         // A kernel whose bits are others.

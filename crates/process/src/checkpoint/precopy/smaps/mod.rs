@@ -19,6 +19,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, openat};
 
+use crate::checkpoint::losses;
 use crate::checkpoint::tree::Process;
 use crate::mapping::{self, Mapping};
 use crate::units::Pid;
@@ -41,6 +42,12 @@ pub(super) struct Smaps {
     names: Names,
 }
 
+/// A file for CRIU, and of what it has the lines of mappings with flags that CRIU may not restore.
+pub(super) struct Answered {
+    pub(super) file: OwnedFd,
+    pub(super) flagged: Vec<u8>,
+}
+
 impl Smaps {
     /// For processes that have `resident` bytes in memory. None if CRIU is faster without it. An error is the reason why this system
     /// cannot.
@@ -58,7 +65,7 @@ impl Smaps {
 
     /// Makes a file that has the lines of a process's maps, each with its flags. An error is the reason why they are not certain.
     /// `directory` is that of the process in /proc.
-    pub(super) fn of(&self, pid: Pid, directory: impl AsFd) -> Result<OwnedFd, String> {
+    pub(super) fn of(&self, pid: Pid, directory: impl AsFd) -> Result<Answered, String> {
         let mappings =
             self.reader.read(pid).map_err(|error| format!("its mappings cannot be read: {error}"))?;
         let maps = || {
@@ -68,21 +75,23 @@ impl Smaps {
             Ok(text)
         };
         let maps = maps().map_err(|error: io::Error| format!("its maps cannot be read: {error}"))?;
-        let text = text(&maps, &mappings, &self.names)?;
+        let (text, flagged) = text(&maps, &mappings, &self.names)?;
         let file = || {
             let mut file = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC)?);
             file.write_all(&text)?;
             file.rewind()?;
             Ok(file.into())
         };
-        file().map_err(|error: io::Error| format!("there is no file for its mappings: {error}"))
+        let file =
+            file().map_err(|error: io::Error| format!("there is no file for its mappings: {error}"))?;
+        Ok(Answered { file, flagged })
     }
 }
 
-/// The lines of `maps`, each with its flags.
-fn text(maps: &[u8], mappings: &[Flags], names: &Names) -> Result<Vec<u8>, String> {
+/// The lines of `maps`, each with its flags, and apart those with flags that CRIU may not restore.
+fn text(maps: &[u8], mappings: &[Flags], names: &Names) -> Result<(Vec<u8>, Vec<u8>), String> {
     let differ = || "maps and the BPF iterator differ".to_owned();
-    let mut text = Vec::with_capacity(maps.len() * 2);
+    let (mut text, mut flagged) = (Vec::with_capacity(maps.len() * 2), Vec::new());
     let mut mappings = mappings.iter();
     for line in maps.split_inclusive(|byte| *byte == b'\n') {
         let flags = if line.starts_with(VSYSCALL) {
@@ -96,13 +105,17 @@ fn text(maps: &[u8], mappings: &[Flags], names: &Names) -> Result<Vec<u8>, Strin
             }
             names.of(*flags).ok_or_else(|| format!("the letters of flags {flags:#x} are not known"))?
         };
+        let begin = text.len();
         text.extend_from_slice(line);
         text.extend_from_slice(b"VmFlags: ");
         text.extend_from_slice(flags.as_bytes());
         text.push(b'\n');
+        if losses::has_any(&flags) {
+            flagged.extend_from_slice(text.get(begin..).unwrap_or_default());
+        }
     }
     match mappings.next() {
-        None => Ok(text),
+        None => Ok((text, flagged)),
         Some(_) => Err(differ()),
     }
 }
@@ -134,7 +147,7 @@ mod tests {
         let expected = "00400000-00402000 rw-p 00000000 fe:00 7    /a b [vsyscall]\nVmFlags: rd wr mr mw me \n\
                         ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]\n\
                         VmFlags: ex \n";
-        assert_eq!(String::from_utf8(text(maps, &[here], &names).unwrap()).unwrap(), expected);
+        assert_eq!(String::from_utf8(text(maps, &[here], &names).unwrap().0).unwrap(), expected);
         // One too few, one too many, another place, a bit that was not seen.
         assert!(text(maps, &[], &names).unwrap_err().contains("differ"));
         assert!(text(maps, &[here, here], &names).unwrap_err().contains("differ"));
@@ -166,7 +179,7 @@ mod tests {
         if let Ok(Some(smaps)) = &made {
             let directory = File::open(format!("/proc/{child_pid}")).unwrap();
             let mut text = Vec::new();
-            File::from(smaps.of(child_pid, &directory).unwrap()).read_to_end(&mut text).unwrap();
+            File::from(smaps.of(child_pid, &directory).unwrap().file).read_to_end(&mut text).unwrap();
             let of = |mappings: Vec<Mapping>| -> Vec<_> {
                 let letters =
                     |m: &Mapping| m.flags.iter().filter(|flag| *flag != b"sd").copied().collect::<Vec<_>>();
@@ -182,8 +195,8 @@ mod tests {
             // The last page may be one mapping with what follows it.
             assert!((pages - 1..=pages).contains(&own.count()));
             // The mappings of another process, and of one that is not there.
-            assert!(smaps.of(me, &directory).unwrap_err().contains("differ"));
-            assert!(smaps.of(Pid::MAX, &directory).unwrap_err().contains("differ"));
+            assert!(smaps.of(me, &directory).err().unwrap().contains("differ"));
+            assert!(smaps.of(Pid::MAX, &directory).err().unwrap().contains("differ"));
         } else {
             // Users without privileges, and kernels before 6.1.
             let why = made.err().unwrap();

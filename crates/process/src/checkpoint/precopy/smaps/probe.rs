@@ -18,6 +18,10 @@ use crate::units::{Pid, page_size};
 
 /// `MADV_GUARD_INSTALL` (Linux 6.13): stacks of threads have it with newer C libraries.
 const GUARD_INSTALL: i32 = 102;
+/// `MAP_DROPPABLE` (Linux 6.11), in place of `MAP_PRIVATE`.
+const DROPPABLE: MapFlags = MapFlags::from_bits_retain(8);
+/// The system call mseal (Linux 6.10), on all machines.
+const MSEAL: libc::c_long = 462;
 
 /// Learns the letters from all mappings of this program, and from some that have the flags which programs give to theirs.
 pub(super) fn names(reader: &FlagReader) -> Result<Names, String> {
@@ -72,6 +76,11 @@ impl Probe {
             // SAFETY: nothing else knows of this memory.
             unsafe { libc::madvise(probe.address, page, GUARD_INSTALL) == 0 }
         });
+        // It stays for good: it cannot be unmapped any more.
+        let sealed = Self::new(page, ProtFlags::READ, private).filter(|probe| {
+            // SAFETY: nothing else knows of this memory.
+            unsafe { libc::syscall(MSEAL, probe.address, page, 0) == 0 }
+        });
         let locked = [MlockFlags::empty(), MlockFlags::ONFAULT].into_iter().filter_map(|flags| {
             let probe = Self::new(page, write, private)?;
             // SAFETY: nothing else knows of this memory.
@@ -81,6 +90,7 @@ impl Probe {
         let mapped = [
             (page, write, private | MapFlags::NORESERVE),
             (page, write, private | MapFlags::GROWSDOWN),
+            (page, write, DROPPABLE),
             (page, write, MapFlags::SHARED),
             (page, ProtFlags::READ, MapFlags::SHARED),
             (page, ProtFlags::empty(), private),
@@ -93,7 +103,7 @@ impl Probe {
         if let Some(probe) = &mut tracked {
             probe.userfault = probe.track().ok();
         }
-        advised.chain(guarded).chain(locked).chain(mapped).chain(tracked).collect()
+        advised.chain(guarded).chain(sealed).chain(locked).chain(mapped).chain(tracked).collect()
     }
 
     fn new(length: usize, access: ProtFlags, flags: MapFlags) -> Option<Self> {
