@@ -194,6 +194,12 @@ fn the_file_of_a_chain_whose_base_is_lost_is_named() {
     let cannot = "cannot be verified, though none of its own blocks is damaged";
     let told = format!("pagehaul: {} {cannot}: {expected}; copy it to that path\n", newest.display());
     assert_eq!(verify(), (Some(1), told));
+    // A base that cannot be opened may be whole.
+    std::os::unix::fs::symlink(generations.path(1), generations.path(1)).unwrap();
+    let (code, text) = verify();
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(cannot) && text.contains("its base cannot be read: cannot open "), "{text}");
+    fs::remove_file(generations.path(1)).unwrap();
     // Damage of the file itself is found all the same.
     let mut bytes = fs::read(&newest).unwrap();
     bytes[40] ^= 1;

@@ -74,6 +74,8 @@ impl Chain {
                 ProcessError::Output { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                     no_base(format!("its base {} is missing; copy it to that path", needed.display()))
                 }
+                // It may be whole: nothing of it was read.
+                error @ ProcessError::Output { .. } => no_base(format!("its base cannot be read: {error}")),
                 error @ ProcessError::Locked { .. } => ProcessError::Locked {
                     path: newer.path.clone(),
                     what: format!("its base cannot be read: {error}"),
