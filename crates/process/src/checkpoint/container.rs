@@ -69,6 +69,11 @@ pub(crate) struct Image {
 }
 
 impl Image {
+    /// Whether it describes the memory of a process, of which there is one each (`mm-PID.img`).
+    pub(crate) fn is_of_a_process(&self) -> bool {
+        self.name.starts_with("mm-")
+    }
+
     /// Its size.
     pub(crate) fn bytes(&self) -> u64 {
         match self.runs.as_slice() {

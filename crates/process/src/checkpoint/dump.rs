@@ -180,9 +180,11 @@ impl Run<'_> {
         let own_bytes = images.iter().map(Image::own_bytes).sum::<u64>();
         let count = images.len();
         self.progress.enter(Phase::Finish);
-        // Frozen, so that no process is missing from the list.
+        // Frozen, so that no process is missing from the list, unless they are left running.
         let frozen = tree::list(self.pid)?;
-        let processes = frozen.len();
+        // Those that were left running may have ended by now.
+        let processes = images.iter().filter(|image| image.is_of_a_process()).count().max(frozen.len());
+        let ended = processes - frozen.len();
         let is_marked = watch.as_ref().is_ok_and(|watch| watch.copy().is_marked());
         let pre_copy = watch.as_ref().ok().map(|watch| watch.copy().report());
         let lost = {
@@ -233,7 +235,13 @@ impl Run<'_> {
             left_running: self.options.leave_running,
             encrypted: self.options.recipients.is_some(),
             lost,
-            notes: notes.into_iter().chain(guard.hung.clone()).chain(no_marks).chain(in_the_clear).collect(),
+            notes: notes
+                .into_iter()
+                .chain(guard.hung.clone())
+                .chain(no_marks)
+                .chain(in_the_clear)
+                .chain(losses::not_checked(ended))
+                .collect(),
         })
     }
 

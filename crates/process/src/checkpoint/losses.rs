@@ -123,7 +123,7 @@ fn is_lost_with(flag: [u8; 2]) -> bool {
 }
 
 /// Finds what processes lose. `flagged` has the lines of smaps of a process that [`has_any`] is true of; where it has none, its
-/// smaps is read. Nothing is found of processes that have ended.
+/// smaps is read. Nothing is found of processes that have ended: see [`not_checked`].
 pub(super) fn find<'a>(
     tree: &[Process],
     criu: &Criu,
@@ -167,11 +167,23 @@ pub(super) fn find<'a>(
     found.collect()
 }
 
-fn sentence(property: &Property, count: usize, unit: &str, version: &str) -> String {
-    let counted = match (unit, count) {
+/// Returns a note where so many processes were left running and have ended.
+pub(super) fn not_checked(ended: usize) -> Option<String> {
+    let counted = with_unit(ended, "process");
+    (ended > 0).then(|| {
+        format!("{counted} ended after being saved: what CRIU does not restore of them was not looked for")
+    })
+}
+
+fn with_unit(count: usize, unit: &str) -> String {
+    match (unit, count) {
         ("process", 2..) => format!("{count} processes"),
         _ => counted(count as u64, unit),
-    };
+    }
+}
+
+fn sentence(property: &Property, count: usize, unit: &str, version: &str) -> String {
+    let counted = with_unit(count, unit);
     let Property { what, then, .. } = property;
     format!("CRIU {version} does not restore the {what} of {counted}: {then}")
 }
