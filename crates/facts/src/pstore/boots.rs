@@ -33,13 +33,10 @@ pub(super) fn choose(
     parts: Vec<Part>,
     times: &[Option<u64>],
 ) -> Result<(Vec<Part>, Vec<Remark>), PstoreError> {
+    let (parts, mut copies) = without_copies(parts);
     let mut events: BTreeMap<Event, Vec<Part>> = BTreeMap::new();
-    let mut known = HashSet::new();
     for part in parts {
-        // A file of all records can be next to its records.
-        if known.insert((part.event, part.number, part.text.clone())) {
-            events.entry(part.event).or_default().push(part);
-        }
+        events.entry(part.event).or_default().push(part);
     }
     let reason = events.keys().map(|event| event.reason).min().ok_or(PstoreError::NoRecord)?;
     let mut written = Vec::new();
@@ -65,12 +62,56 @@ pub(super) fn choose(
     let mut remarks: Vec<Remark> = chosen.doubt(times).into_iter().collect();
     remarks.extend(written.iter().take(EVENTS).map(|other| other.compared_with(&chosen)));
     if let more @ 1.. = written.len().saturating_sub(EVENTS) {
-        remarks.push(Remark {
-            files: Vec::new(),
-            what: format!("the records of {more} more events are left out"),
-        });
+        let what = format!("the records of {more} more events are left out");
+        remarks.push(Remark::new(Vec::new(), what));
     }
+    remarks.append(&mut copies);
     Ok((chosen.parts, remarks))
+}
+
+/// Returns each part once, in the same order, and what is to be said of the copies that are cut. Of those that are whole, nothing: a
+/// file of all records can be next to its records.
+fn without_copies(parts: Vec<Part>) -> (Vec<Part>, Vec<Remark>) {
+    let mut sorted: Vec<usize> = (0..parts.len()).collect();
+    let key = |index: &usize| parts.get(*index).map(|part| (part.event, part.number, part.text.as_str()));
+    sorted.sort_by_key(key);
+    sorted.dedup_by_key(|index| key(index));
+    // Texts that begin with another follow it; those of one event and number that are not cut copies of another are kept.
+    let (mut kept, mut cut) = (HashSet::new(), Vec::new());
+    let mut longest: Option<&Part> = None;
+    for index in sorted.into_iter().rev() {
+        let Some(part) = parts.get(index) else { continue };
+        match longest {
+            Some(longest)
+                if (longest.event, longest.number) == (part.event, part.number)
+                    && longest.text.starts_with(&part.text) =>
+            {
+                cut.push((index, part, longest.file));
+            }
+            _ => {
+                kept.insert(index);
+                longest = Some(part);
+            }
+        }
+    }
+    cut.sort_by_key(|(index, ..)| *index);
+    let mut remarks: Vec<Remark> = cut
+        .iter()
+        .take(EVENTS)
+        .map(|(_, part, longest)| Remark {
+            files: vec![part.file],
+            what: format!(
+                "part {} of {} is left out: it is the beginning of that in",
+                part.number, part.event
+            ),
+            other: Some(*longest),
+        })
+        .collect();
+    if let more @ 1.. = cut.len().saturating_sub(EVENTS) {
+        remarks.push(Remark::new(Vec::new(), format!("{more} more copies that are cut are left out")));
+    }
+    let parts = parts.into_iter().enumerate().filter(|(index, _)| kept.contains(index));
+    (parts.map(|(_, part)| part).collect(), remarks)
 }
 
 impl Written {
@@ -90,13 +131,12 @@ impl Written {
     fn doubt(&self, times: &[Option<u64>]) -> Option<Remark> {
         let oldest = self.parts.iter().filter_map(|part| time_of(part, times)).min()?;
         let apart = self.time?.saturating_sub(oldest);
-        (apart > DOUBTFUL).then(|| Remark {
-            files: Vec::new(),
-            what: format!(
-                "the files of {} were written {} minutes apart: they may be of different boots",
-                self.event,
-                apart / 60
-            ),
+        (apart > DOUBTFUL).then(|| {
+            let (event, minutes) = (self.event, apart / 60);
+            let what = format!(
+                "the files of {event} were written {minutes} minutes apart: they may be of different boots"
+            );
+            Remark::new(Vec::new(), what)
         })
     }
 
@@ -117,17 +157,46 @@ impl Written {
         let (own, others) = (self.event, chosen.event);
         // `pstore_dump` counts each event of a boot, and no oops follows a panic.
         let is_other_boot = !other_release.is_empty()
-            || own.count == others.count
-            || own.reason == others.reason && others.reason == 0
+            || own.count == others.count && (own.reason != others.reason || self.has_other_times(chosen))
+            || own != others && own.reason == others.reason && others.reason == 0
             || others.reason == 0 && crash(own) && own.count > others.count
             || own.count < others.count && self.end() > chosen.end().saturating_add(SKEW)
             || own.count > others.count && chosen.end() > self.end().saturating_add(SKEW);
-        let what = match is_other_boot {
-            true => format!("the records of {own} are left out: they are of another boot{other_release}"),
-            false => format!("the records of {own} are left out: they are of another event"),
+        let why = match (is_other_boot, self.time, chosen.time) {
+            (true, ..) => format!("they are of another boot{other_release}"),
+            _ if own != others => "they are of another event".to_owned(),
+            (_, Some(time), Some(of_chosen)) if time != of_chosen => format!(
+                "they were written {} {}, so they are perhaps of another boot",
+                duration(time.abs_diff(of_chosen)),
+                if time < of_chosen { "earlier" } else { "later" }
+            ),
+            _ => "they are perhaps of another boot".to_owned(),
         };
-        Remark { files, what }
+        Remark::new(files, format!("the records of {own} are left out: {why}"))
     }
+
+    /// Returns whether the times in the log show that parts of the same event are of another boot than those of `chosen`: one part has
+    /// another time, or times go back from one to the next.
+    fn has_other_times(&self, chosen: &Self) -> bool {
+        self.parts.iter().any(|own| {
+            let (older, others) =
+                chosen.parts.split_at(chosen.parts.partition_point(|other| other.number > own.number));
+            let is_same = |other: &&Part| other.number == own.number;
+            let newer = others.iter().find(|other| !is_same(other));
+            others.first().filter(is_same).is_some_and(|same| starts_at_another_time(own, same))
+                || older.last().is_some_and(|older| !precedes(older, own))
+                || newer.is_some_and(|newer| !precedes(own, newer))
+        })
+    }
+}
+
+fn duration(seconds: u64) -> String {
+    if seconds > DOUBTFUL { format!("{} minutes", seconds / 60) } else { format!("{seconds} s") }
+}
+
+fn starts_at_another_time(one: &Part, other: &Part) -> bool {
+    let (one, other) = (first_time(&one.text), first_time(&other.text));
+    one != other && one != u64::MAX && other != u64::MAX
 }
 
 fn time_of(part: &Part, times: &[Option<u64>]) -> Option<u64> {
@@ -257,6 +326,53 @@ mod tests {
         let copies: Vec<_> = [old, new].concat().into_iter().map(|(text, _)| (text, Some(9000))).collect();
         let twice = PstoreError::Twice { reason: "Panic", count: 1, part: 1, files: [0, 2] };
         assert_eq!(read(&copies).unwrap_err(), twice);
+    }
+
+    #[test]
+    fn a_copy_that_is_cut_is_left_out() {
+        let end =
+            "Panic#1 Part1\n<0>[    3.000000] Kernel panic - not syncing: x\n<4>[    3.100000] Call Trace:\n";
+        let whole = [(part("Panic#1", 2, 1, "6.1.0"), Some(5000)), (end.to_owned(), Some(5000))];
+        let facts = read(&whole).unwrap().facts;
+        for kept in [17, 40, 62, end.len() - 1] {
+            for (at, written) in [(0, 5020), (2, 5020), (1, 4000), (2, 5000)] {
+                let mut files = whole.to_vec();
+                files.insert(at, (end[..kept].to_owned(), Some(written)));
+                let records = read(&files).unwrap();
+                let of = if at == 2 { 1 } else { 2 };
+                let left_out = format!(
+                    "file {at}: part 1 of Panic#1 is left out: it is the beginning of that in file {of}"
+                );
+                assert_eq!(sentences(&records), [left_out], "{kept}");
+                assert!(records.faults.is_empty());
+                assert_eq!((&records.facts.log, &records.facts.crash), (&facts.log, &facts.crash));
+            }
+        }
+        // They are counted.
+        let mut files = whole.to_vec();
+        files.extend((20..50).map(|kept| (end[..kept].to_owned(), None)));
+        let said = sentences(&read(&files).unwrap());
+        assert_eq!(
+            (said.len(), said[EVENTS].as_str()),
+            (EVENTS + 1, "20 more copies that are cut are left out")
+        );
+    }
+
+    #[test]
+    fn what_does_not_show_another_boot_is_no_proof() {
+        let end = |text: &str| format!("Panic#1 Part1\n<0>[    3.000000] one\n<0>[    3.000000] {text}\n");
+        for (written, what) in [(5020, "20 s"), (6200, "20 minutes")] {
+            let files = [
+                (part("Panic#1", 2, 1, "6.1.0"), Some(5000)),
+                (end("a"), Some(5000)),
+                (end("b"), Some(written)),
+            ];
+            let left_out = format!(
+                "file 0, file 1: the records of Panic#1 are left out: they were written {what} earlier, so they are \
+                 perhaps of another boot"
+            );
+            assert_eq!(sentences(&read(&files).unwrap()), [left_out]);
+        }
     }
 
     #[test]

@@ -67,16 +67,30 @@ pub struct Remark {
     pub files: Vec<usize>,
     /// What of them.
     pub what: String,
+    /// The file whose name ends the sentence.
+    pub other: Option<usize>,
 }
 
 impl Remark {
+    fn new(files: Vec<usize>, what: impl Into<String>) -> Self {
+        Self { files, what: what.into(), other: None }
+    }
+
     /// Returns the sentence, with the name of each file.
     pub fn sentence(&self, name: impl Fn(usize) -> String) -> String {
         let mut names: Vec<String> = self.files.iter().take(NAMED).map(|file| name(*file)).collect();
         if let more @ 1.. = self.files.len().saturating_sub(NAMED) {
             names.push(format!("{more} more"));
         }
-        if names.is_empty() { self.what.clone() } else { format!("{}: {}", names.join(", "), self.what) }
+        let mut sentence = names.join(", ");
+        if !names.is_empty() {
+            sentence += ": ";
+        }
+        sentence += &self.what;
+        if let Some(other) = self.other {
+            sentence += &format!(" {}", name(other));
+        }
+        sentence
     }
 
     /// Returns the sentence where files have no names.
@@ -103,7 +117,7 @@ pub struct PstoreRecords {
 /// The parts of one crash, in order of the log.
 fn chosen(files: &[PstoreFile]) -> Result<Chosen, PstoreError> {
     let (mut parts, mut faults, mut bytes) = (Vec::new(), Vec::new(), 0);
-    let (mut lost, mut cut) = (Vec::new(), Vec::new());
+    let mut lost = Vec::new();
     for (number, file) in files.iter().enumerate() {
         let mut read = File::read(&file.bytes, number);
         bytes += read.bytes;
@@ -111,10 +125,7 @@ fn chosen(files: &[PstoreFile]) -> Result<Chosen, PstoreError> {
             return Err(PstoreError::TooLong);
         }
         if read.parts.is_empty() {
-            faults.push(Remark { files: vec![number], what: "it is damaged, or no record".into() });
-        }
-        if read.is_cut {
-            cut.push(number);
+            faults.push(Remark::new(vec![number], "it is damaged, or no record"));
         }
         lost.push(read.lost_blocks);
         read.parts.iter_mut().for_each(|part| part.release = release_of(&part.text));
@@ -123,18 +134,21 @@ fn chosen(files: &[PstoreFile]) -> Result<Chosen, PstoreError> {
     let times: Vec<Option<u64>> = files.iter().map(|file| file.written).collect();
     let (parts, left_out) = boots::choose(parts, &times)?;
     let is_used = |file: &usize| parts.iter().any(|part| part.file == *file);
-    if let cut @ [_, ..] = &cut.into_iter().filter(is_used).collect::<Vec<_>>()[..] {
-        let what = match cut {
+    let mut cut: Vec<usize> = parts.iter().filter(|part| part.is_cut).map(|part| part.file).collect();
+    cut.sort_unstable();
+    cut.dedup();
+    if !cut.is_empty() {
+        let what = match cut[..] {
             [_] => "it is cut: what followed its last line is missing",
             _ => "they are cut: what followed their last lines is missing",
         };
-        faults.push(Remark { files: cut.to_vec(), what: what.into() });
+        faults.push(Remark::new(cut, what));
     }
     for (file, blocks) in lost.into_iter().enumerate().filter(|(file, blocks)| *blocks > 0 && is_used(file)) {
         let what = format!("its memory was damaged: {blocks} blocks could not be corrected");
-        faults.push(Remark { files: vec![file], what });
+        faults.push(Remark::new(vec![file], what));
     }
-    faults.extend(lacking(&parts).map(|what| Remark { files: Vec::new(), what }));
+    faults.extend(lacking(&parts).map(|what| Remark::new(Vec::new(), what)));
     Ok(Chosen { parts, faults, left_out })
 }
 
@@ -205,7 +219,13 @@ impl Facts {
         missing.extend(faults.iter().chain(&left_out).map(|remark| absent("log", &remark.numbered())));
         let mut files: Vec<usize> = parts.iter().map(|part| part.file).collect();
         files.dedup();
-        let text: String = parts.into_iter().map(|part| part.text).collect();
+        let mut text = String::new();
+        for part in parts {
+            text += &part.text;
+            if !part.text.ends_with('\n') {
+                text.push('\n');
+            }
+        }
         let records: Vec<(u32, Line<'_>)> = text.lines().map(record).collect();
         // What programs wrote to /dev/kmsg cannot pass for a crash.
         let lines: Vec<Line<'_>> =

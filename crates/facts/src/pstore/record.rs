@@ -103,7 +103,10 @@ pub(super) struct Part {
     pub(super) event: Event,
     /// 1 for the end of the log.
     pub(super) number: u32,
+    /// Its lines. One that is cut at the end does not end in `\n`.
     pub(super) text: String,
+    /// Whether it ends too early: within a line, or where its compressed data ended early.
+    pub(super) is_cut: bool,
     /// The file that it is in.
     pub(super) file: usize,
     /// Release of the kernel, if a line has it.
@@ -118,8 +121,6 @@ pub(super) struct File {
     pub(super) bytes: usize,
     /// Blocks that ECC could not correct.
     pub(super) lost_blocks: u32,
-    /// Whether it ends too early: within a line, or where its compressed data ended early.
-    pub(super) is_cut: bool,
 }
 
 impl File {
@@ -127,15 +128,15 @@ impl File {
     pub(super) fn read(bytes: &[u8], number: usize) -> Self {
         let mut this = Self::default();
         let mut record = bytes;
-        let mut inflated = None;
+        let (mut inflated, mut is_cut) = (None, false);
         if !is_pstore(bytes) {
             let lost_blocks = take_notice(&mut record);
-            inflated = decompressed(record);
-            if let Some((_, is_cut)) = inflated {
-                (this.lost_blocks, this.is_cut) = (lost_blocks, is_cut);
+            if let Some(found) = decompressed(record) {
+                this.lost_blocks = lost_blocks;
+                is_cut = found.1;
+                inflated = Some(found.0);
             }
         }
-        let inflated = inflated.map(|(text, _)| text);
         let text = String::from_utf8_lossy(inflated.as_deref().unwrap_or(bytes));
         this.bytes = text.len();
         let mut follows_line = false;
@@ -147,13 +148,16 @@ impl File {
                     event,
                     number: part,
                     text: String::new(),
+                    is_cut: false,
                     file: number,
                     release: None,
                 });
             } else if let Some(blocks) = lost_blocks(line) {
                 this.lost_blocks = this.lost_blocks.saturating_add(blocks);
                 // An empty line is between it and a whole record.
-                this.is_cut |= follows_line;
+                if follows_line {
+                    this.cut_line();
+                }
             } else if line.is_empty() || is_name(line) {
                 // Each line of the log has at least its level.
             } else if let Some(part) = this.parts.last_mut() {
@@ -164,14 +168,31 @@ impl File {
             }
             follows_line = false;
         }
-        this.is_cut |= !text.ends_with('\n') && !this.parts.is_empty();
+        if !text.ends_with('\n') {
+            this.cut_line();
+        }
+        if let Some(last) = this.parts.last_mut() {
+            last.is_cut |= is_cut;
+        }
         this
+    }
+
+    /// Notes that the last part so far ends within a line.
+    fn cut_line(&mut self) {
+        if let Some(last) = self.parts.last_mut() {
+            last.is_cut = true;
+            last.text.truncate(last.text.trim_end_matches('\n').len());
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn is_cut(file: &File) -> bool {
+        file.parts.iter().any(|part| part.is_cut)
+    }
 
     #[test]
     fn records_are_recognized_by_their_first_line() {
@@ -185,11 +206,11 @@ mod tests {
         let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pstore");
         let record = std::fs::read(directory.join("sysrq.6.12.dmesg-erst-1.enc.z")).unwrap();
         let whole = File::read(&record, 0);
-        assert!(!whole.is_cut && whole.parts.len() == 1);
+        assert!(!is_cut(&whole) && whole.parts.len() == 1);
         for kept in [record.len() - 1, record.len() / 2, record.len() / 4] {
             for notice in [&b""[..], b"\nECC: 1 Corrected bytes, 2 unrecoverable blocks\n"] {
                 let cut = File::read(&[&record[..kept], notice].concat(), 0);
-                assert!(cut.is_cut, "{kept}");
+                assert!(is_cut(&cut), "{kept}");
                 assert_eq!(cut.lost_blocks, if notice.is_empty() { 0 } else { 2 });
                 let (text, of_whole) = (&cut.parts[0].text, &whole.parts[0].text);
                 assert!(of_whole.starts_with(text.as_str()) && text.ends_with('\n'), "{kept}");
@@ -210,7 +231,7 @@ mod tests {
                 assert!(is_pstore(text.as_bytes()), "{text:?}");
                 let read = File::read(text.as_bytes(), 0);
                 assert_eq!(read.parts[0].text, unix.parts[0].text);
-                assert_eq!((read.parts.len(), read.is_cut), (1, false));
+                assert_eq!((read.parts.len(), is_cut(&read)), (1, false));
             }
         }
         assert!(!is_pstore(b"Panic#1 Par\rt1\n"));
@@ -218,7 +239,7 @@ mod tests {
 
     #[test]
     fn records_that_end_within_a_line_are_cut() {
-        let is_cut = |text: &str| File::read(text.as_bytes(), 0).is_cut;
+        let is_cut = |text: &str| is_cut(&File::read(text.as_bytes(), 0));
         let whole = "Panic#1 Part1\n<0>[    3.000000] Kernel panic - not syncing: x\n";
         assert!(!is_cut(whole) && is_cut(&whole[..whole.len() - 1]) && is_cut("Panic#1 Part1"));
         for notice in ["No errors detected\n", "ECC: 3 Corrected bytes, 0 unrecoverable blocks\n"] {
