@@ -4,6 +4,7 @@
 mod boots;
 mod record;
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use pagehaul_kernel::Caller;
@@ -132,9 +133,12 @@ fn chosen(files: &[PstoreFile]) -> Result<Chosen, PstoreError> {
         parts.extend(read.parts);
     }
     let times: Vec<Option<u64>> = files.iter().map(|file| file.written).collect();
+    let (parts, without_line) = with_lines(parts);
+    faults.extend(without_line);
     let (parts, left_out) = boots::choose(parts, &times)?;
     let is_used = |file: &usize| parts.iter().any(|part| part.file == *file);
-    let mut cut: Vec<usize> = parts.iter().filter(|part| part.is_cut).map(|part| part.file).collect();
+    let mut cut: Vec<usize> =
+        parts.iter().filter(|part| part.is_cut && !part.text.is_empty()).map(|part| part.file).collect();
     cut.sort_unstable();
     cut.dedup();
     if !cut.is_empty() {
@@ -150,6 +154,27 @@ fn chosen(files: &[PstoreFile]) -> Result<Chosen, PstoreError> {
     }
     faults.extend(lacking(&parts).map(|what| Remark::new(Vec::new(), what)));
     Ok(Chosen { parts, faults, left_out })
+}
+
+/// Returns the parts that have lines, or all if none has, and what is to be said of the others.
+fn with_lines(parts: Vec<Part>) -> (Vec<Part>, Vec<Remark>) {
+    let (empty, parts): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| part.text.is_empty());
+    let with_lines: HashSet<usize> = parts.iter().map(|part| part.file).collect();
+    let mut of_empty: Vec<usize> = empty.iter().map(|part| part.file).collect();
+    of_empty.sort_unstable();
+    of_empty.dedup();
+    let (partly, wholly): (Vec<usize>, Vec<usize>) =
+        of_empty.into_iter().partition(|file| with_lines.contains(file));
+    let mut remarks = Vec::new();
+    if !wholly.is_empty() {
+        let what =
+            if wholly.len() == 1 { "it has no line of the log" } else { "they have no line of the log" };
+        remarks.push(Remark::new(wholly, what));
+    }
+    if !partly.is_empty() {
+        remarks.push(Remark::new(partly, "of a part, only the header is there"));
+    }
+    (if parts.is_empty() { empty } else { parts }, remarks)
 }
 
 /// Returns a sentence if parts are missing between the others, which are in order of the log, or after them.
@@ -222,7 +247,7 @@ impl Facts {
         let mut text = String::new();
         for part in parts {
             text += &part.text;
-            if !part.text.ends_with('\n') {
+            if !text.is_empty() && !text.ends_with('\n') {
                 text.push('\n');
             }
         }
@@ -349,6 +374,28 @@ mod tests {
         assert!(damaged.missing.iter().any(|missing| missing.reason.starts_with("file 2: it is damaged")));
         assert_eq!(facts(&["dmesg"]).unwrap_err(), PstoreError::NoRecord);
         assert!(facts(&[]).is_err());
+    }
+
+    #[test]
+    fn a_record_without_a_line_is_a_fault() {
+        let [two, one] =
+            [2, 1].map(|number| format!("Panic#1 Part{number}\n<0>[    {}.000000] x\n", 9 - number));
+        let file = |text: &str, written| PstoreFile { bytes: text.into(), written: Some(written) };
+        for empty in ["Panic#1 Part1\n", "Panic#1 Part1"] {
+            let faults = |files: &[PstoreFile]| {
+                let records = Facts::from_pstore(files, "test".into()).unwrap();
+                assert!(records.left_out.is_empty());
+                (records.faults.iter().map(Remark::numbered).collect::<Vec<_>>(), records.facts.log.len())
+            };
+            let found = faults(&[file(&two, 1), file(&one, 1), file(empty, 21)]);
+            assert_eq!(found, (vec!["file 3: it has no line of the log".into()], 2));
+            assert_eq!(faults(&[file(empty, 1)]), (vec!["file 1: it has no line of the log".into()], 0));
+            let found = faults(&[file(&two, 1), file(empty, 1)]);
+            let end = "part 1 is missing, and with part 1 the end of the log";
+            assert_eq!(found, (vec!["file 2: it has no line of the log".into(), end.into()], 1));
+            let found = faults(&[file(&format!("{two}{one}{empty}"), 1)]);
+            assert_eq!(found, (vec!["file 1: of a part, only the header is there".into()], 2));
+        }
     }
 
     #[test]
