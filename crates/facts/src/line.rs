@@ -37,13 +37,7 @@ pub fn lines_of_text(text: &str) -> Vec<Line<'_>> {
 }
 
 pub(crate) fn line_of_text(line: &str) -> Line<'_> {
-    let mut text = line;
-    if let Some((level, rest)) = text.strip_prefix('<').and_then(|rest| rest.split_once('>'))
-        && level.bytes().all(|byte| byte.is_ascii_digit())
-        && !level.is_empty()
-    {
-        text = rest;
-    }
+    let mut text = without_level(line);
     let mut nanoseconds = 0;
     if let Some((time, rest)) = bracketed(text)
         && let Some(time) = seconds(time)
@@ -59,6 +53,18 @@ pub(crate) fn line_of_text(line: &str) -> Line<'_> {
         text = rest.strip_prefix(' ').unwrap_or(rest);
     }
     Line { nanoseconds, caller, text: cut(text) }
+}
+
+/// Returns the time of a line as text, if it has one.
+pub(crate) fn time_of_text(line: &str) -> Option<u64> {
+    seconds(bracketed(without_level(line))?.0)
+}
+
+fn without_level(line: &str) -> &str {
+    match line.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
+        Some((level, rest)) if !level.is_empty() && level.bytes().all(|byte| byte.is_ascii_digit()) => rest,
+        _ => line,
+    }
 }
 
 fn bracketed(text: &str) -> Option<(&str, &str)> {

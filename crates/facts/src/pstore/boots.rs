@@ -376,6 +376,24 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_is_cut_has_no_time() {
+        let two = part("Panic#1", 2, 9, "6.1.0");
+        for kept in ["<0>[   1", "<0>[   12.3", "<0>[   12.345678", "<0>[    1.000000] x"] {
+            let records = read(&[(two.clone(), None), (format!("Panic#1 Part1\n{kept}"), None)]).unwrap();
+            assert_eq!((records.files, records.left_out.len()), (vec![0, 1], 0), "{kept}");
+            assert_eq!(records.faults.len(), 1);
+        }
+        // Neither has a line without one.
+        for lines in ["<0>x\n", "<0>[    1.00\n", "<0>[    9.000000] x\n<0>[    1.00"] {
+            let records = read(&[(two.clone(), None), (format!("Panic#1 Part1\n{lines}"), None)]).unwrap();
+            assert_eq!((records.files, records.left_out.len()), (vec![0, 1], 0), "{lines}");
+        }
+        let older = ("Panic#1 Part2\n<0>[    1.000000] x\n<0>[   99.000000] y".to_owned(), None);
+        let end = (part("Panic#1", 1, 9, "6.1.0"), None);
+        assert_eq!(read(&[older, end]).unwrap().files, [0, 1]);
+    }
+
+    #[test]
     fn a_panic_is_explained_rather_than_an_oops_of_another_kernel() {
         let (panic, oops) = (part("Panic#2", 1, 50, "6.12.1"), part("Oops#1", 1, 20, "5.10.0"));
         let records = read(&[(oops, Some(9000)), (panic, Some(5000))]).unwrap();

@@ -14,8 +14,7 @@ use self::record::{File, Part};
 use crate::crash::Crash;
 use crate::document::{Facts, LogRecord, Missing, SCHEMA_VERSION};
 use crate::identity::crash_id;
-use crate::line::Line;
-use crate::line::line_of_text;
+use crate::line::{Line, line_of_text, time_of_text};
 
 /// Bytes of all records of a crash.
 const MAX_BYTES: usize = 8 << 20;
@@ -214,13 +213,18 @@ struct Chosen {
     left_out: Vec<Remark>,
 }
 
-/// The time of the first line of a part that is whole: a part may begin within a line.
+/// The times of the lines of a part that are whole: it may begin within a line, or be cut in one.
+fn times(text: &str) -> impl DoubleEndedIterator<Item = u64> {
+    let whole = text.split_inclusive('\n').filter(|line| line.starts_with('<') && line.ends_with('\n'));
+    whole.filter_map(time_of_text)
+}
+
 fn first_time(text: &str) -> u64 {
-    text.lines().find(|line| line.starts_with('<')).map_or(u64::MAX, |line| record(line).1.nanoseconds)
+    times(text).next().unwrap_or(u64::MAX)
 }
 
 fn last_time(text: &str) -> u64 {
-    text.lines().rfind(|line| line.starts_with('<')).map_or(0, |line| record(line).1.nanoseconds)
+    times(text).next_back().unwrap_or(0)
 }
 
 impl Facts {
