@@ -88,6 +88,11 @@ fn what_is_missing_of_records_is_said() {
     said(&["dmesg-efi-1", "cut", "dmesg-efi-3"], cut);
     write("empty", "");
     said(&[&all[..], &["empty"]].concat(), "empty: it is damaged, or no record");
+    write("short", "Panic");
+    said(&[&["short"], &all[..]].concat(), "short: it is damaged, or no record");
+    said(&[&all[..], &["short"]].concat(), "short: it is damaged, or no record");
+    write("header", "Panic#1 Part1\n");
+    said(&[&all[..], &["header"]].concat(), "header: it has no line of the log");
     let notice = "\nECC: 0 Corrected bytes, 2 unrecoverable blocks\n";
     write("lost", &format!("{two}{notice}"));
     let lost = "lost: its memory was damaged: 2 blocks could not be corrected";

@@ -22,13 +22,14 @@ pub(crate) struct Records {
     pub(crate) about: About,
 }
 
-/// Reads the facts in records of pstore. `None` if the first file is none. What is said of the files names them only if they are `named`.
+/// Reads the facts in records of pstore. `None` if no file is one, or a large one before them is none. What is said of the files names them
+/// only if they are `named`.
 pub(crate) fn read(paths: &[PathBuf], named: bool) -> anyhow::Result<Option<Records>> {
     // A request to a server for each dump would be in vain.
     if paths.iter().any(|path| is_url(path)) {
         return Ok(None);
     }
-    let mut files = Vec::new();
+    let (mut files, mut has_record) = (Vec::new(), false);
     for path in paths {
         let file = open_file(path)?;
         let context = || format!("cannot read {}", file.path().display());
@@ -36,22 +37,26 @@ pub(crate) fn read(paths: &[PathBuf], named: bool) -> anyhow::Result<Option<Reco
         let count = file.read_at(0, &mut start).with_context(context)?;
         // The kernel names those so that it could not decompress.
         let compressed = path.as_os_str().as_encoded_bytes().ends_with(b".enc.z");
-        if !compressed && !is_pstore(start.get(..count).unwrap_or_default()) {
-            if files.is_empty() {
+        let is_record = is_pstore(start.get(..count).unwrap_or_default());
+        // A smaller file can be a record that is cut.
+        if !compressed && !is_record && file.size() > start.len() as u64 {
+            if !has_record {
                 return Ok(None);
             }
-            if file.size() > 0 {
-                bail!(
-                    "{} is no record of pstore, as those before it are: name those of one crash alone",
-                    path.display()
-                );
-            }
+            bail!(
+                "{} is no record of pstore, as those before it are: name those of one crash alone",
+                path.display()
+            );
         }
+        has_record |= compressed || is_record;
         let mut bytes = vec![0; file.size().min(MAX_FILE) as usize];
         file.read_exact_at(0, &mut bytes).with_context(context)?;
         let written = path.metadata().and_then(|found| found.modified()).ok();
         let written = written.and_then(|time| Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs()));
         files.push(PstoreFile { bytes, written });
+    }
+    if !has_record {
+        return Ok(None);
     }
     let path_of = |file: usize| paths.get(file).map(|path| path.display().to_string()).unwrap_or_default();
     let records = Facts::from_pstore(&files, concat!("pagehaul ", env!("CARGO_PKG_VERSION")).to_owned());
