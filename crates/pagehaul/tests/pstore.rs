@@ -88,6 +88,10 @@ fn what_is_missing_of_records_is_said() {
     said(&["dmesg-efi-1", "cut", "dmesg-efi-3"], cut);
     write("empty", "");
     said(&[&all[..], &["empty"]].concat(), "empty: it is damaged, or no record");
+    let output = setup.run(&["triage", "dmesg-efi-2"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let unknown = "What happened: not known: the end of the log, in part 1, is missing\n";
+    assert!(text.contains(unknown) && output.status.code() == Some(3), "{text}");
     write("short", "Panic");
     said(&[&["short"], &all[..]].concat(), "short: it is damaged, or no record");
     said(&[&all[..], &["short"]].concat(), "short: it is damaged, or no record");

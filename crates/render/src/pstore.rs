@@ -13,6 +13,8 @@ pub struct About {
     pub name: String,
     /// How many other files were read.
     pub others: usize,
+    /// Whether the end of the log is there.
+    pub has_end: bool,
     /// What is missing of the records.
     pub incomplete: Vec<String>,
     /// Records that were left out.
@@ -38,7 +40,8 @@ pub fn text(facts: &Facts, about: &About) -> String {
     }
     out += "\n";
     match &facts.crash {
-        None => out += "What happened: the records have no crash\n",
+        None if about.has_end => out += "What happened: the records have no crash\n",
+        None => out += "What happened: not known: the end of the log, in part 1, is missing\n",
         Some(crash) => {
             out += &format!("What happened: {}\n", crash.title);
             for line in crash.text.lines() {

@@ -108,6 +108,8 @@ pub struct PstoreRecords {
     pub of_all: usize,
     /// The files that were read, in order of the log.
     pub files: Vec<usize>,
+    /// Whether the end of the log is there: part 1, and not cut.
+    pub has_end: bool,
     /// What is missing of the records: they are incomplete.
     pub faults: Vec<Remark>,
     /// Records that were left out, because they are of other events, and doubts about those that were not.
@@ -248,6 +250,8 @@ impl Facts {
         missing.extend(faults.iter().chain(&left_out).map(|remark| absent("log", &remark.numbered())));
         let mut files: Vec<usize> = parts.iter().map(|part| part.file).collect();
         files.dedup();
+        let has_end =
+            parts.last().is_some_and(|part| part.number == 1 && !part.is_cut && !part.text.is_empty());
         let mut text = String::new();
         for part in parts {
             text += &part.text;
@@ -276,7 +280,7 @@ impl Facts {
             missing,
             log: records.iter().map(log_record).collect(),
         };
-        Ok(PstoreRecords { facts, of_all, files, faults, left_out })
+        Ok(PstoreRecords { facts, of_all, files, has_end, faults, left_out })
     }
 }
 
@@ -399,6 +403,15 @@ mod tests {
             assert_eq!(found, (vec!["file 2: it has no line of the log".into(), end.into()], 1));
             let found = faults(&[file(&format!("{two}{one}{empty}"), 1)]);
             assert_eq!(found, (vec!["file 1: of a part, only the header is there".into()], 2));
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_log_is_a_part_1_that_is_whole() {
+        let has_end = |file: &str| read(&[file.into()]).unwrap().has_end;
+        assert!(has_end("Panic#1 Part1\n<6>x\n"));
+        for file in ["Panic#1 Part2\n<6>x\n", "Panic#1 Part1\n<6>x", "Panic#1 Part1\n"] {
+            assert!(!has_end(file), "{file}");
         }
     }
 

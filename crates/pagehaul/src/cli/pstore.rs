@@ -60,7 +60,7 @@ pub(crate) fn read(paths: &[PathBuf], named: bool) -> anyhow::Result<Option<Reco
     }
     let path_of = |file: usize| paths.get(file).map(|path| path.display().to_string()).unwrap_or_default();
     let records = Facts::from_pstore(&files, concat!("pagehaul ", env!("CARGO_PKG_VERSION")).to_owned());
-    let PstoreRecords { facts, of_all, files, faults, left_out } = records.map_err(|error| {
+    let PstoreRecords { facts, of_all, files, has_end, faults, left_out } = records.map_err(|error| {
         let named = match &error {
             PstoreError::Twice { files: [one, other], .. } if one != other => {
                 format!("{} and {}", path_of(*one), path_of(*other))
@@ -78,6 +78,7 @@ pub(crate) fn read(paths: &[PathBuf], named: bool) -> anyhow::Result<Option<Reco
     let about = About {
         name: files.first().map(|file| name(*file)).unwrap_or_default(),
         others: files.len().saturating_sub(1),
+        has_end,
         incomplete: sentences(&faults),
         left_out: sentences(&left_out),
         of_all,
