@@ -13,7 +13,7 @@ pub use self::record::is_pstore;
 use self::record::{File, Part};
 use crate::crash::Crash;
 use crate::document::{Facts, LogRecord, Missing, SCHEMA_VERSION};
-use crate::identity::crash_id;
+use crate::identity::id_of_records;
 use crate::line::{Line, line_of_text, time_of_text};
 
 /// Bytes of all records of a crash.
@@ -266,7 +266,7 @@ impl Facts {
         let facts = Self {
             schema_version: SCHEMA_VERSION,
             extractor,
-            id: crash_id(&[], &lines),
+            id: id_of_records(records.iter().map(|(_, line)| line)),
             crash_time: None,
             host: None,
             release: lines.iter().find_map(|line| release(line.text)),
