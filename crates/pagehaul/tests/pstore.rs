@@ -46,7 +46,7 @@ fn parts() -> [String; 3] {
     let mut numbers = (1..=3).rev();
     let mut parts: Vec<String> = lines
         .chunks(third)
-        .map(|lines| format!("Panic#1 Part{}\n{}\n", numbers.next().unwrap(), lines.join("\n")))
+        .map(|lines| format!("Panic#1 Part{}\n<6>{}\n", numbers.next().unwrap(), lines.join("\n<6>")))
         .collect();
     parts.reverse();
     parts.try_into().unwrap()
