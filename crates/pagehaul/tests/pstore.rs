@@ -34,7 +34,7 @@ fn facts_and_triage_read_the_records_of_a_crash() {
     let said = setup.fails(&["triage", "--stacks", records[0]], 1);
     assert!(said.contains("pstore has only the end of the log"), "{said}");
     let said = setup.fails(&["facts", records[0], "vmcore"], 1);
-    assert!(said.contains("vmcore is no record of pstore"), "{said}");
+    assert!(said.contains("vmcore is not a record of pstore"), "{said}");
 }
 
 /// Three parts of a log that ends in a crash, by number.
@@ -88,6 +88,10 @@ fn what_is_missing_of_records_is_said() {
     said(&["dmesg-efi-1", "cut", "dmesg-efi-3"], cut);
     write("empty", "");
     said(&[&all[..], &["empty"]].concat(), "empty: it is damaged, or no record");
+    // The name of a file forges no line.
+    write("two\nlines", &one);
+    let text = setup.run(&["triage", "two\nlines"]).stdout;
+    assert!(String::from_utf8_lossy(&text).lines().next().unwrap().contains("lines: "));
     let output = setup.run(&["triage", "dmesg-efi-2"]);
     let text = String::from_utf8_lossy(&output.stdout);
     let unknown = "What happened: not known: the end of the log, in part 1, is missing\n";

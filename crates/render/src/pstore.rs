@@ -31,12 +31,12 @@ pub fn text(facts: &Facts, about: &About) -> String {
         others => format!(" and {others} more files"),
     };
     let release = facts.release.as_deref().unwrap_or("unknown kernel");
-    let mut out = format!("{}{others}: {release}, from pstore\n", about.name);
+    let mut out = format!("{}{others}: {release}, from pstore\n", printable(&about.name));
     for why in &about.incomplete {
-        out += &format!("INCOMPLETE: {why}\n");
+        out += &format!("INCOMPLETE: {}\n", printable(why));
     }
     for why in &about.left_out {
-        out += &format!("{why}\n");
+        out += &format!("{}\n", printable(why));
     }
     out += "\n";
     match &facts.crash {

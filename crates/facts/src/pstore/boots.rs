@@ -9,7 +9,7 @@ use super::{PstoreError, Remark, first_time, last_time};
 const GAP: u64 = 10;
 /// Seconds between records of one event that say that they may be of several.
 const DOUBTFUL: u64 = 600;
-/// Events of which it is said that they are left out.
+/// Events that are named as left out. The rest are counted.
 const EVENTS: usize = 10;
 /// Nanoseconds by which the clocks of CPUs may differ.
 const SKEW: u64 = 1_000_000_000;

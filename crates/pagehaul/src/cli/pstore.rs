@@ -22,8 +22,8 @@ pub(crate) struct Records {
     pub(crate) about: About,
 }
 
-/// Reads the facts in records of pstore. `None` if no file is one, or a large one before them is none. What is said of the files names them
-/// only if they are `named`.
+/// Reads the facts in records of pstore. `None` if no file is a record, or if a large file that is none comes first. Remarks have the names
+/// of files only if they are `named`, and numbers otherwise.
 pub(crate) fn read(paths: &[PathBuf], named: bool) -> anyhow::Result<Option<Records>> {
     // A request to a server for each dump would be in vain.
     if paths.iter().any(|path| is_url(path)) {
@@ -44,7 +44,7 @@ pub(crate) fn read(paths: &[PathBuf], named: bool) -> anyhow::Result<Option<Reco
                 return Ok(None);
             }
             bail!(
-                "{} is no record of pstore, as those before it are: name those of one crash alone",
+                "{} is not a record of pstore, but files before it are: name only the records of one crash",
                 path.display()
             );
         }
