@@ -191,7 +191,7 @@ fn the_file_of_a_chain_whose_base_is_lost_is_named() {
         let output = tool(&["verify"]).arg(&newest).output().unwrap();
         (output.status.code(), said(&output))
     };
-    let cannot = "cannot be verified, though none of its own blocks is damaged";
+    let cannot = "cannot be verified without its base; its own blocks are intact";
     let told = format!("pagehaul: {} {cannot}: {expected}; copy it to that path\n", newest.display());
     assert_eq!(verify(), (Some(1), told));
     // A base that cannot be opened may be whole.

@@ -140,7 +140,7 @@ pub enum ProcessError {
         /// What is wrong, and where.
         what: String,
     },
-    /// What a checkpoint is based on is not there, or something else is in its place.
+    /// What a checkpoint is based on is not there or cannot be opened, or something else is in its place.
     #[error("{path}: {what}", path = path.display())]
     NoBase {
         /// The checkpoint.

@@ -34,7 +34,7 @@ const SHOWN: usize = 10;
 /// The result is "intact" only if all of it has checksums, and "readable" otherwise; in JSON, `verdict` says so, and `intact` is
 /// null where it cannot be known.
 ///
-/// Exit status: 0, no damage was found; 1, the file cannot be checked, or not without its base, which is missing; 2, the command line is
+/// Exit status: 0, no damage was found; 1, the file cannot be checked, or its base is missing; 2, the command line is
 /// wrong; 3, pages are missing or damaged, or bytes have changed.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArguments {

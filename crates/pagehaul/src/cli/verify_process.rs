@@ -35,7 +35,7 @@ pub(crate) fn run(path: &Path, threads: usize, json: bool) -> anyhow::Result<Opt
     let (found, _) = run::shown(&Progress::default(), false, check);
     let found = found.map_err(|error| match error {
         ProcessError::NoBase { .. } => anyhow::Error::from(error).context(format!(
-            "{} cannot be verified, though none of its own blocks is damaged",
+            "{} cannot be verified without its base; its own blocks are intact",
             path.display()
         )),
         error => error.into(),
