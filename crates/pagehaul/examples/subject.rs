@@ -3,15 +3,16 @@
 //!        vfork FIFO|file PATH|timer PATH|wait PATH]
 //!
 //! It prints "ready PID ADDRESS BYTES COUNTERS" and answers each line of input with "ok ROUNDS" if all its memory is as
-//! it should be, or "broken". It ends with its input. With `file` it writes these answers to a file, over and over: pipes to
-//! others cannot be saved. With `wait` the file gets the line that it would print, and nothing more. With `timer` it has a
-//! periodic timer expire, makes the file, waits for another, PATH.go, and counts the expirations in the first. With `vfork` a
-//! thread waits uninterruptibly until somebody writes to a FIFO. With `sparse` it maps a memfd of 1 TiB in which 100 pages
-//! exist, shared, and again private with one page written to. With `segment` it has System V shared memory. With `churn`
-//! threads change other memory in every way; with `lossy` it has what CRIU does not restore; with `slots` they move pieces of it, and end the process if they cannot. With
-//! `direct` it waits for a file `announced` in a directory, opens another for direct I/O, and makes a file `done`. With
-//! `pending` it has signals that it blocks. With `registers` or `vectors`, on arm64, its first thread checks its registers,
-//! and ends the process if one changes.
+//! it should be, or "broken". It ends with its input. With `file` it writes these answers to a file, over and over:
+//! pipes to others cannot be saved. With `wait` the file gets the line that it would print, and nothing more. With
+//! `timer` it has a periodic timer expire, makes the file, waits for another, PATH.go, and counts the expirations in
+//! the first. With `vfork` a thread waits uninterruptibly until somebody writes to a FIFO. With `sparse` it maps a
+//! memfd of 1 TiB in which 100 pages exist, shared, and again private with one page written to. With `segment` it has
+//! System V shared memory. With `churn` threads change other memory in every way; with `slots` they move pieces of it,
+//! and end the process if they cannot. With `lossy` it has what CRIU does not restore. With `direct` it waits for a
+//! file `announced` in a directory, opens another for direct I/O, and makes a file `done`. With `pending` it has
+//! signals that it blocks. With `registers` or `vectors`, on arm64, its first thread checks its registers, and ends the
+//! process if one changes.
 //!
 //! Of each 10 MiB, 4 are random, 4 text and 2 zeros; page *n* follows from *n*. Each thread counts twice, at both ends
 //! of the counters' memory, so that a copy of one moment has counts that differ by 1 at most.
