@@ -519,7 +519,7 @@ impl Builder<'_> {
             ));
         }
         if let Some((pfn, what)) = &tally.inconsistency {
-            self.missing.push(format!("struct pages are damaged: PFN {pfn:#x}: {what}"));
+            self.missing.push(format!("struct pages cannot be read: PFN {pfn:#x}: {what}"));
         }
     }
 

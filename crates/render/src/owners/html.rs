@@ -48,11 +48,12 @@ pub fn page(balance: &Balance, name: &str) -> String {
 
 fn figures(balance: &Balance) -> Markup {
     let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
-    let all = balance.managed.unwrap_or_else(|| balance.sum());
+    let all = balance.sum();
+    let sum = if balance.managed == Some(all) { "managed" } else { "in all rows" };
     let free: PageCount = balance.rows.iter().filter(|row| row.kind.is_free()).map(|row| row.pages).sum();
     let without = balance.pages(RowKind::NoOwner);
     let mut figures =
-        vec![(Tone::Plain, size(all), "managed".to_owned()), (Tone::Plain, size(free), "free".into())];
+        vec![(Tone::Plain, size(all), sum.to_owned()), (Tone::Plain, size(free), "free".into())];
     if let Some(row) = balance.largest().next() {
         figures.push((Tone::Plain, size(row.pages), format!("most of what is in use: {}", row.kind.name())));
     }

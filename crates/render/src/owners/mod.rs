@@ -26,10 +26,9 @@ const LONGEST: usize = 90;
 pub fn text(balance: &Balance) -> String {
     let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
     let mut table = Table::new(["owner", "pages", "size", "share"]);
-    let (all, sum) = match balance.managed {
-        None => (balance.sum(), "all pages"),
-        Some(managed) => (managed, "managed"),
-    };
+    // If struct pages could not be read, rows hold pages that are not managed, too.
+    let all = balance.sum();
+    let sum = if balance.managed == Some(all) { "managed" } else { "all pages" };
     let figures = |pages: PageCount| [count(pages.get()), size(pages), percent(pages.get(), all.get())];
     for row in &balance.rows {
         table.row([row.kind.name().to_owned()].into_iter().chain(figures(row.pages)));
@@ -49,7 +48,7 @@ pub fn text(balance: &Balance) -> String {
             );
         }
     }
-    table.row([sum.to_owned()].into_iter().chain(figures(balance.sum())));
+    table.row([sum.to_owned()].into_iter().chain(figures(all)));
     for outside in &balance.outside {
         let name = format!("outside: {}", outside.name);
         table.row([name, count(outside.pages.get()), size(outside.pages), String::new()]);
