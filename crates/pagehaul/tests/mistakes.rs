@@ -42,6 +42,30 @@ fn the_core_of_a_process_is_no_dump() {
 }
 
 #[test]
+fn checkpoints_and_records_of_pstore_are_no_dumps() {
+    let setup = Setup::small();
+    fs::write(setup.path("checkpoint"), b"PAGEHAUL-CKPT\0\0\x01\0\0\0\0\0\0\0\0").unwrap();
+    fs::copy(setup.path("checkpoint"), setup.path("other")).unwrap();
+    for command in ["triage", "dmesg", "pages", "facts", "verify other"] {
+        let command = format!("{command} checkpoint");
+        says(
+            &setup.run(&command.split(' ').collect::<Vec<_>>()),
+            &["a checkpoint of processes", "one at a time"],
+        );
+    }
+    fs::write(setup.path("dmesg-ramoops-0"), "Emergency#12 Part1\n<0>[    1.000000] Restarting system\n")
+        .unwrap();
+    for command in ["info", "dmesg", "pages", "verify"] {
+        let command = format!("{command} dmesg-ramoops-0");
+        says(
+            &setup.run(&command.split(' ').collect::<Vec<_>>()),
+            &["a record of pstore", "`pagehaul triage`"],
+        );
+    }
+    says(&setup.run(&["triage", "."]), &["a directory", "or the records of pstore in it"]);
+}
+
+#[test]
 fn compressed_dumps_are_named() {
     let setup = Setup::small();
     fs::write(setup.path("dump.zst"), b"\x28\xb5\x2f\xfd and so on").unwrap();

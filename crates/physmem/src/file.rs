@@ -246,7 +246,8 @@ impl PlainFile {
         } else if kind.is_block_device() {
             file.seek(SeekFrom::End(0)).map_err(fail("find the size of"))?
         } else {
-            let what = format!("{}; name a vmcore or a dump", why_not(kind));
+            let or = if kind.is_dir() { ", or the records of pstore in it" } else { "" };
+            let what = format!("{}; name a vmcore or a dump{or}", why_not(kind));
             return Err(OpenError::Unsupported { path: path.to_owned(), what });
         };
         Ok(Self::of(file, path, size, &meta))

@@ -204,13 +204,18 @@ impl Source {
 }
 
 /// Files of memory that are not read, by how they start, and what to do.
-const OTHERS: [(&[u8], &str); 3] = [
+const OTHERS: [(&[u8], &str); 4] = [
     (
         b"LibvirtQemudSave",
         "this is what `virsh save` and `virsh dump` write without --memory-only; use `virsh dump --memory-only`",
     ),
     (b"QEVM", "this is a migration stream of QEMU; use its dump-guest-memory or pmemsave"),
     (b"AVML", "this is a compressed image by AVML; `avml-convert` makes one in LiME's format of it"),
+    (
+        b"PAGEHAUL-CKPT",
+        "a checkpoint of processes, not the memory of a machine: `pagehaul info` and `verify` describe and check it, one at a time, \
+         and `pagehaul restart` restarts them",
+    ),
 ];
 
 /// Opens a file of the system, or, by a URL, one of a server; an encrypted one as what it holds.
@@ -289,7 +294,7 @@ fn recognize_contents<F: ReadAt + 'static>(
     if let Some(layout) = layout {
         return Ok(SourceKind::Image(MemoryImage::open_raw(map(file, policy), layout)?));
     }
-    let mut magic = [0; 16];
+    let mut magic = [0; 32];
     let got = file.read_at(0, &mut magic).map_err(|source| OpenError::Io {
         path: file.path().to_owned(),
         action: "read the first bytes of",
@@ -325,6 +330,10 @@ fn recognize_contents<F: ReadAt + 'static>(
             "encrypted (age) as text; `age -d` decrypts it".into()
         } else if let Some((_, what)) = OTHERS.iter().find(|(start, _)| magic.starts_with(start)) {
             (*what).into()
+        } else if is_record(magic) {
+            "a record of pstore, the end of a crashed kernel's log, not its memory: `pagehaul triage` and `pagehaul facts` take all \
+             records of the crash"
+                .into()
         } else if magic.is_empty() {
             "the file is empty; expected a vmcore or a dump".into()
         } else if let Some(program) = compressed_by(magic) {
@@ -340,6 +349,14 @@ fn recognize_contents<F: ReadAt + 'static>(
                 .into()
         },
     })
+}
+
+/// Returns whether a file may be a record of pstore: its first line is such as `Panic#1 Part1`.
+fn is_record(magic: &[u8]) -> bool {
+    let word = magic.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+    let rest = &magic[word..];
+    let digits = rest.iter().skip(1).take_while(|byte| byte.is_ascii_digit()).count();
+    word > 0 && digits > 0 && rest.starts_with(b"#") && rest[1 + digits..].starts_with(b" Part")
 }
 
 /// Refuses the core of a process: it has addresses of that process, which would pass for physical ones.
