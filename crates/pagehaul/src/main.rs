@@ -135,7 +135,8 @@ fn main() -> ExitCode {
             // The cause precedes its effect.
             tell!("pagehaul: {lacking}");
             tell!("pagehaul: {}", sentence(error.chain().skip(1)));
-            ExitCode::from(exit::INCOMPLETE)
+            // INCOMPLETE promises that what is there was shown.
+            ExitCode::FAILURE
         }
     }
 }

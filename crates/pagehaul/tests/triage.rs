@@ -406,6 +406,29 @@ fn incomplete(setup: &Setup, arguments: &[&str]) -> [String; 2] {
     said
 }
 
+/// Exit status 3 promises a report.
+#[test]
+fn a_dump_of_which_nothing_can_be_shown_fails() {
+    let setup = setup(&inside());
+    let bytes = fs::read(setup.path("vmcore")).unwrap();
+    fs::write(setup.path("cut"), &bytes[..16384]).unwrap();
+    for arguments in [
+        &["triage", "cut"][..],
+        &["triage", "--json", "cut"],
+        &["triage", "diff", "vmcore", "cut"],
+        &["pages", "--owners", "--json", "cut"],
+    ] {
+        let output = setup.run(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "");
+        assert!(said.contains("cut: it is truncated"), "{arguments:?}: {said}");
+        // Each reason once.
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(lines.iter().all(|line| lines.iter().filter(|other| line == *other).count() == 1), "{said}");
+    }
+}
+
 #[test]
 fn a_log_that_is_not_read_does_not_say_that_nothing_happened() {
     let setup = setup(&inside());

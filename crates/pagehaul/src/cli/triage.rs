@@ -45,8 +45,8 @@ const UNWOUND: usize = 20_000;
 /// only with --tasks and --stacks, the sections from workqueues to ipc only if they are named with --section, and one task alone with
 /// --pid. Of the records that a crash left in pstore it shows what the log tells, with --json the facts.
 ///
-/// Exit status: 0, the report was printed; 1, the dump cannot be read or has no symbols; 2, the command line is wrong; 3, the dump is
-/// incomplete, or the records of pstore are, and what is there was reported.
+/// Exit status: 0, the report was printed; 1, the dump cannot be read, or has no symbols (an incomplete one may have lost them); 2, the
+/// command line is wrong; 3, the dump is incomplete, or the records of pstore are, and what is there was reported.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -376,7 +376,10 @@ fn show(
     let on_request = explained.on_request(machine, &asked);
     let Explained { mut report, owners, .. } = explained;
     if let Some(pid) = arguments.pid {
-        let task = report.tasks.by_pid(pid).with_context(|| format!("{name}: no task has the PID {pid}"))?;
+        let task = report.tasks.by_pid(pid).with_context(|| match pid {
+            0 => format!("{name}: 0 is the PID of the idle task of each CPU: --section cpus shows them"),
+            _ => format!("{name}: no task has the PID {pid}"),
+        })?;
         let detail = detail(machine, &report.cpus, task);
         let stack = report.stack(machine, task);
         let no_stack = stack.missing.iter().map(String::as_str);
@@ -446,9 +449,10 @@ fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {
         let source = pagehaul_images::open(dump, None, MapPolicy::default())?;
         let read =
             explain_source(&source, false, Wanted::default(), None, |_, explained, _| Ok(explained.report));
+        let read = completeness::explain(&source, read)?;
         // They are on standard error, too, for those who keep the changes alone.
         completeness::tell_warnings(&source);
-        anyhow::Ok((completeness::explain(&source, read)?, completeness::status(&source)))
+        anyhow::Ok((read, completeness::status(&source)))
     };
     let ((before, of_before), (after, of_after)) = (report(&arguments.before)?, report(&arguments.after)?);
     let difference = difference(&before, &after);
