@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use pagehaul_machine::{PageCount, PageSize, Pfn};
-use pagehaul_physmem::PhysMemory;
+use pagehaul_physmem::{PhysMemory, View};
 
 use crate::address_space::AddressSpace;
-use crate::error::KernelError;
+use crate::error::{KernelError, TranslateError};
 use crate::rules::Rules;
 use crate::sections::Sections;
 use crate::undecidable::Undecidable;
@@ -78,6 +78,21 @@ impl Kernel {
     pub fn block_pfns(&self, block: u64) -> Range<Pfn> {
         let first = Pfn::new(block.saturating_mul(self.sections.pages()));
         first..first + PageCount::new(self.sections.pages())
+    }
+
+    /// Returns the word at `offset` in the entry of a block's memory section (`struct mem_section`); `None` if it has no entry.
+    ///
+    /// # Errors
+    /// Fails if the table of sections cannot be read there.
+    pub fn section_word(
+        &self,
+        view: &mut dyn View,
+        block: u64,
+        offset: u64,
+    ) -> Result<Option<u64>, TranslateError> {
+        let translator = self.space.translator();
+        let entry = self.sections.entry(translator, view, block)?;
+        entry.map(|entry| translator.read_u64(view, entry.wrapping_add(offset))).transpose()
     }
 
     /// Returns the classes that cannot be determined. Their pages are kept.

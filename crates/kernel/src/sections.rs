@@ -166,6 +166,23 @@ impl Sections {
         found
     }
 
+    /// Virtual address of the entry of section `number`; none where there is no root for it.
+    pub(crate) fn entry(
+        &self,
+        tables: &Translator,
+        view: &mut dyn View,
+        number: u64,
+    ) -> Result<Option<u64>, TranslateError> {
+        if number >= self.count {
+            return Ok(None);
+        }
+        let Some(per_root) = self.per_root else {
+            return Ok(Some(self.table.wrapping_add(number.wrapping_mul(self.entry_size))));
+        };
+        let root = tables.read_u64(view, self.table.wrapping_add(number / per_root * 8))?;
+        Ok((root != 0).then(|| root.wrapping_add(number % per_root * self.entry_size)))
+    }
+
     /// Virtual address of the struct page of the first page of section `number`; none where the kernel manages no
     /// such memory.
     pub(crate) fn map(
@@ -175,16 +192,7 @@ impl Sections {
         number: u64,
         struct_size: u64,
     ) -> Result<Option<u64>, TranslateError> {
-        if number >= self.count {
-            return Ok(None);
-        }
-        let entry = match self.per_root {
-            None => self.table.wrapping_add(number.wrapping_mul(self.entry_size)),
-            Some(per_root) => match tables.read_u64(view, self.table.wrapping_add(number / per_root * 8))? {
-                0 => return Ok(None),
-                root => root.wrapping_add(number % per_root * self.entry_size),
-            },
-        };
+        let Some(entry) = self.entry(tables, view, number)? else { return Ok(None) };
         let map = tables.read_u64(view, entry.wrapping_add(self.map_offset))?;
         // Removing a section leaves bits behind (5.3 to 5.5: everything but these), so a value alone proves nothing.
         if map & (PRESENT | HAS_MEM_MAP) != PRESENT | HAS_MEM_MAP {

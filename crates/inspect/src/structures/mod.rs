@@ -1,5 +1,6 @@
 //! Readers of the kernel's structures. Each needs the machine, and at most the tasks.
 
+pub(crate) mod alloc_tags;
 pub(crate) mod announce;
 pub(crate) mod block;
 pub(crate) mod clock;
@@ -12,6 +13,7 @@ pub(crate) mod memory;
 pub(crate) mod mounts;
 pub(crate) mod namespaces;
 pub(crate) mod net;
+pub(crate) mod page_ext;
 pub(crate) mod paths;
 pub(crate) mod per_cpu_chunks;
 pub(crate) mod pressure;
@@ -22,6 +24,7 @@ pub(crate) mod signals;
 pub(crate) mod slab;
 pub(crate) mod sockets;
 pub(crate) mod stack;
+pub(crate) mod stack_depot;
 pub(crate) mod swap;
 pub(crate) mod system;
 pub(crate) mod tasks;
