@@ -167,6 +167,7 @@ fn what_a_lost_page_held_is_not_denied() {
         caches: vec![("dentry", 400, 8_400), ("ext4_inode_cache", 900, 27_000)],
         areas: vec![("vmalloc", 65_536), ("module_alloc", 40_960)],
         modules: vec![("ext4", 1 << 20), ("virtio_blk", 1 << 15)],
+        recorded: None,
         spread: true,
         ..Inside::default()
     };

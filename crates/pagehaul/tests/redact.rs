@@ -41,6 +41,7 @@ fn setup() -> Setup {
             areas: vec![("vmalloc", 65_536)],
             backlog: 12,
             modules: vec![("ext4", 1 << 20)],
+            recorded: None,
             spread: false,
         },
     );

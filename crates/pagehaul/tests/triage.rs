@@ -38,6 +38,7 @@ fn inside() -> Inside {
         areas: vec![("vmalloc", 65_536), ("module_alloc", 40_960)],
         backlog: 12,
         modules: vec![("ext4", 1 << 20), ("virtio_blk", 1 << 15)],
+        recorded: None,
         spread: false,
     }
 }

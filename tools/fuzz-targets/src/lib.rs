@@ -18,7 +18,9 @@ use pagehaul_machine::{KernelMapping, PageSize, PhysAddr, VirtAddr};
 use pagehaul_physmem::file::ReadAt;
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, PageState, PhysMemory, Piece, RangeMap, ReadError, View};
 use pagehaul_run::Progress;
-use pagehaul_synth::{Arm64, Era, Image, Inside, LOG_PAGES, Machine, Message, Riscv64, Task, note};
+use pagehaul_synth::{
+    Arm64, Depot, Era, Image, Inside, LOG_PAGES, Machine, Message, Recorded, Riscv64, Task, note,
+};
 use pagehaul_vmcore::{Source, sweep};
 
 /// A file in memory.
@@ -276,6 +278,16 @@ fn inside() -> Inside {
         areas: vec![("vmalloc", 65_536), ("module_alloc", 40_960)],
         backlog: 20_000,
         modules: vec![("ext4", 1 << 20), ("virtio_blk", 1 << 15)],
+        recorded: Some(Recorded {
+            owner: true,
+            tags: true,
+            depot: Depot::V6_12,
+            stacks: vec![vec!["get_page_from_freelist", "kthread"], waits.to_vec()],
+            pages: vec![(0x1f10, 4, 0, "task20", 20)],
+            early: vec![(0x1f20, 1)],
+            sites: vec![("mm/slub.c", 1, "alloc_slab_page", 4096, 1), ("ext4/x.c", 2, "ext4_fill", 8192, 2)],
+            tagged: vec![(0x1f30, 1)],
+        }),
         spread: false,
     }
 }

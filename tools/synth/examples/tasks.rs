@@ -26,6 +26,7 @@ fn main() {
         clock: 100,
         free: 1 << 20,
         counters: [1 << 20, 1 << 20, 1 << 16, 1 << 12],
+        recorded: None,
         spread: true,
         ..Inside::default()
     };

@@ -181,6 +181,9 @@ fn write_sections(setup: &Setup, map: &Map, memory: &mut Memory, bump: &mut Bump
         memory.write_u64(entry, value);
         // The usage bitmap's address, which is not a memmap.
         memory.write_u64(entry + 8, setup.page_offset().wrapping_add(0x30_0000 + section * 32));
+        if let Some(word) = setup.page_ext.get(&section) {
+            memory.write_u64(entry + 16, *word);
+        }
     };
     let limit = 1_u64 << (setup.max_physmem_bits() - setup.section_bits);
     let sections = setup.sections();

@@ -1,5 +1,7 @@
 //! RAM, kernel placement and memory model of a machine.
 
+use std::collections::BTreeMap;
+
 use crate::Era;
 use crate::arm64::{self, Arm64};
 use crate::image_offset;
@@ -47,6 +49,8 @@ pub(crate) struct Setup {
     pub info_edits: Vec<(String, Option<String>)>,
     /// Offsets in the kernel's image, and what is there.
     pub image_contents: Vec<(u64, Vec<u8>)>,
+    /// Words of memory sections that say what is kept of their pages.
+    pub page_ext: BTreeMap<u64, u64>,
 }
 
 /// Offset of the kernel's text from `__START_KERNEL_map` without KASLR.
@@ -74,6 +78,7 @@ impl Setup {
             stale_sections: Vec::new(),
             info_edits: Vec::new(),
             image_contents: Vec::new(),
+            page_ext: BTreeMap::new(),
         }
     }
 

@@ -2,12 +2,38 @@
 
 use crate::{Base, Simulation};
 use pagehaul_erase::Subject;
-use pagehaul_inspect::{Machine, OnRequest, Requested, TriageReport, detail, difference, per_cpu_free};
+use pagehaul_inspect::{
+    Machine, OnRequest, PageExt, Requested, StackDepot, TriageReport, alloc_tags, code_tag, detail,
+    difference, per_cpu_free,
+};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_physmem::{PhysMemory, Wrap};
 
 /// Tasks of which everything is read.
 const DETAILED: usize = 16;
+
+/// What is kept of allocations: as much of it as a few words lead to.
+fn recorded(machine: &Machine<'_>, data: &[u8]) {
+    let depot = StackDepot::new(machine);
+    let ext = PageExt::new(machine);
+    for bytes in data.chunks(64).take(DETAILED) {
+        if let (Ok(depot), Some(handle)) = (&depot, bytes.first_chunk()) {
+            let _ = depot.stack(u32::from_le_bytes(*handle)).map(|stack| assert!(stack.len() <= 256));
+        }
+        if let Some(ext) = &ext {
+            let _ = (ext.owner(bytes), ext.tag(bytes));
+        }
+    }
+    // Indices of pools and offsets of records that exist.
+    for handle in (0..64).flat_map(|offset| [2 | offset << 17, 1 | offset << 16 | 1 << 26]) {
+        let _ = depot.as_ref().map(|depot| depot.stack(handle));
+    }
+    if let Ok(Some(tags)) = alloc_tags(machine) {
+        for tag in tags.all.iter().take(DETAILED) {
+            let _ = code_tag(machine, tag.address);
+        }
+    }
+}
 
 /// Runs the target.
 pub fn run(data: &[u8]) {
@@ -41,6 +67,7 @@ pub fn run(data: &[u8]) {
     report.stacks(&machine);
     OnRequest::read(&machine, &report, &Requested::ALL);
     let _ = per_cpu_free(&machine);
+    recorded(&machine, data);
     for task in report.tasks.all.iter().take(DETAILED) {
         detail(&machine, &report.cpus, task);
     }

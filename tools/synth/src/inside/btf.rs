@@ -132,6 +132,31 @@ pub(super) const RECORDS: [Record; 32] = [
     ("mutex", 8, &[("owner", "u64", 0)]),
 ];
 
+/// Structures of kernels that keep something of allocations, but those of the stack depot.
+pub(super) const RECORDED: [Record; 11] = [
+    ("mem_section", 32, &[("section_mem_map", "u64", 0), ("usage", "u64", 8), ("page_ext", "u64", 16)]),
+    ("page_ext_operations", 40, &[("offset", "u64", 0), ("size", "u64", 8)]),
+    (
+        "codetag",
+        32,
+        &[
+            ("flags", "u32", 0),
+            ("lineno", "u32", 4),
+            ("modname", "*char", 8),
+            ("function", "*char", 16),
+            ("filename", "*char", 24),
+        ],
+    ),
+    ("alloc_tag", 40, &[("ct", "codetag", 0), ("counters", "u64", 32)]),
+    ("alloc_tag_counters", 16, &[("bytes", "u64", 0), ("calls", "u64", 8)]),
+    ("codetag_range", 16, &[("start", "u64", 0), ("stop", "u64", 8)]),
+    ("codetag_module", 24, &[("mod", "u64", 0), ("range", "codetag_range", 8)]),
+    ("xa_node", 528, &[("shift", "u32", 0), ("slots", "[64 u64]", 16)]),
+    ("xarray", 8, &[("xa_head", "u64", 0)]),
+    ("idr", 8, &[("idr_rt", "xarray", 0)]),
+    ("codetag_type", 8, &[("mod_idr", "idr", 0)]),
+];
+
 /// `sizeof(struct task_struct)` of this kernel.
 pub(super) const TASK_BYTES: u64 = 256;
 
@@ -168,10 +193,18 @@ const INTEGERS: [(&str, u32, u32); 5] =
 
 /// Returns offset and type of a member.
 pub(super) fn member(record: &str, name: &str) -> (u64, &'static str) {
-    let members = RECORDS.iter().find(|(known, ..)| *known == record).map(|(.., members)| members);
+    let all = RECORDS.iter().chain(&RECORDED);
+    let members = all.into_iter().find(|(known, ..)| *known == record).map(|(.., members)| members);
     let found = members.and_then(|members| members.iter().find(|(known, ..)| *known == name));
     let Some((_, kind, offset)) = found else { panic!("{record} has no member {name}") };
     (u64::from(*offset), kind)
+}
+
+/// Returns the offset of a member of one of these records.
+pub(super) fn member_of(records: &[Record], record: &str, name: &str) -> u32 {
+    let members = records.iter().find(|(known, ..)| *known == record).map(|(.., members)| *members);
+    let found = members.and_then(|members| members.iter().find(|(known, ..)| *known == name));
+    found.map_or(u32::MAX, |(.., offset)| *offset)
 }
 
 #[derive(Default)]
@@ -220,8 +253,9 @@ impl Writer {
     }
 }
 
-/// Returns the BTF of all records.
-pub(super) fn btf() -> Vec<u8> {
+/// Returns the BTF of all records, and of `more`.
+pub(super) fn btf(more: &[Record]) -> Vec<u8> {
+    let records: Vec<Record> = RECORDS.iter().chain(more).copied().collect();
     let mut writer = Writer { strings: vec![0], ..Writer::default() };
     for (name, bytes, sign) in INTEGERS {
         let id = writer.add(name, 1, 0, bytes, &[(sign << 24) | (bytes * 8)]);
@@ -229,7 +263,7 @@ pub(super) fn btf() -> Vec<u8> {
     }
     // Records have the numbers after those, so that pointers among them can be written first.
     let derived: Vec<&str> =
-        RECORDS.iter().flat_map(|(.., members)| members.iter().map(|member| member.1)).collect();
+        records.iter().flat_map(|(.., members)| members.iter().map(|member| member.1)).collect();
     let plain = |text: &&str| !text.starts_with(['*', '[']);
     let before = writer.count;
     let mut unique: Vec<&str> = Vec::new();
@@ -248,20 +282,25 @@ pub(super) fn btf() -> Vec<u8> {
             }
         }
     }
-    for (at, (name, ..)) in RECORDS.iter().enumerate() {
+    for (at, (name, ..)) in records.iter().enumerate() {
         writer.ids.insert((*name).into(), before + (unique.len() + at) as u32 + 1);
     }
     for text in &unique {
         writer.id(text);
     }
-    for (name, bytes, members) in RECORDS {
+    for (name, bytes, members) in records {
         let mut rest = Vec::new();
+        // Bit fields: `u32:10+17` are 10 bits from the 17th on.
+        let has_bits = members.iter().any(|(_, kind, _)| kind.contains(':'));
         for (member, kind, offset) in members {
             let name = writer.name(member);
+            let (kind, bits) = kind.split_once(':').unwrap_or((kind, "0+0"));
+            let (width, first) = bits.split_once('+').expect("width and first bit");
+            let [width, first] = [width, first].map(|number| number.parse::<u32>().expect("a number"));
             let id = writer.id(kind);
-            rest.extend([name, id, offset * 8]);
+            rest.extend([name, id, width << 24 | (offset * 8 + first)]);
         }
-        let id = writer.add(name, 4, members.len(), bytes, &rest);
+        let id = writer.add(name, 4 | u32::from(has_bits) << 7, members.len(), bytes, &rest);
         assert_eq!(writer.ids.get(name), Some(&id));
     }
     for (name, values) in ENUMS {

@@ -2,13 +2,15 @@
 //! areas and modules.
 
 mod btf;
+mod recorded;
 mod tables;
 
 use std::collections::BTreeMap;
 
 use crate::content::{Content, PAGE, PageBytes};
 use crate::{Machine, image_offset};
-use btf::{RECORDS, RUN_QUEUE_BYTES, member};
+use btf::{RECORDED, RECORDS, RUN_QUEUE_BYTES, member};
+pub use recorded::{Depot, Recorded};
 pub use tables::numbered_functions;
 
 #[derive(Clone, Debug)]
@@ -49,6 +51,8 @@ pub struct Inside {
     pub backlog: u64,
     /// Modules and their bytes.
     pub modules: Vec<(&'static str, u32)>,
+    /// What is kept of allocations. The kernel has `CONFIG_PAGE_EXTENSION` then.
+    pub recorded: Option<Recorded>,
     /// Whether each task and each stack has pages of its own, as in a real kernel.
     pub spread: bool,
 }
@@ -81,6 +85,14 @@ impl Arena {
         }
     }
 
+    /// Makes pages of zeros be there.
+    fn zeros(&mut self, at: u64, bytes: u64) {
+        let at = at.wrapping_sub(self.base);
+        for page in at / PAGE as u64..(at + bytes).div_ceil(PAGE as u64) {
+            self.pages.entry(page).or_insert([0; PAGE]);
+        }
+    }
+
     fn word(&mut self, at: u64, word: u64) {
         self.bytes(at, &word.to_le_bytes());
     }
@@ -99,7 +111,8 @@ impl Arena {
     }
 
     fn record(&mut self, record: &str) -> u64 {
-        let size = RECORDS.iter().find(|(known, ..)| *known == record).map(|(_, size, _)| *size);
+        let all = RECORDS.iter().chain(&RECORDED);
+        let size = all.into_iter().find(|(known, ..)| *known == record).map(|(_, size, _)| *size);
         let Some(size) = size else { panic!("no record {record}") };
         let at = self.take(size.into(), 16);
         // Pages of zeros are there, too.
@@ -126,7 +139,10 @@ impl Machine {
         let text = self.setup.text();
         let mut functions: Vec<&str> = FUNCTIONS[..3].to_vec();
         let stacks = inside.tasks.iter().flat_map(|task| task.stack.iter().copied());
-        for function in stacks.chain(inside.areas.iter().map(|(caller, _)| *caller)).chain([BOTTOM]) {
+        let recorded = inside.recorded.iter().flat_map(|recorded| recorded.stacks.iter().flatten().copied());
+        for function in
+            stacks.chain(recorded).chain(inside.areas.iter().map(|(caller, _)| *caller)).chain([BOTTOM])
+        {
             if !functions.contains(&function) {
                 functions.push(function);
             }
@@ -199,6 +215,19 @@ impl Machine {
         let zone = memory(&mut arena, inside, &mut symbols);
         arena.set(zone, "zone", "per_cpu_pageset", template + RUN_QUEUE_BYTES);
         arena.set(zone, "zone", "spanned_pages", 0x6000);
+        if let Some(recorded) = &inside.recorded {
+            self.setup.section_entry = 32;
+            let pages = 1 << (self.setup.section_bits - self.setup.page_shift());
+            let sections: Vec<u64> = self.setup.sections().iter().map(|section| section * pages).collect();
+            let place = recorded::Place {
+                sections: &sections,
+                section_pages: pages,
+                cpus,
+                queue: queues[0],
+                template,
+            };
+            self.setup.page_ext = recorded::write(&mut arena, recorded, &place, &address, &mut symbols);
+        }
         for (at, queue) in queues.into_iter().enumerate() {
             let pages = if at == 0 { inside.on_lists.as_slice() } else { &[] };
             self.listed.extend(per_cpu_lists(&mut arena, queue + RUN_QUEUE_BYTES, vmemmap, pages));
@@ -214,7 +243,12 @@ impl Machine {
             at
         };
         let addresses: Vec<u64> = functions.iter().map(|name| address(name)).collect();
-        let types = btf::btf();
+        let mut more = Vec::new();
+        if let Some(recorded) = &inside.recorded {
+            more.extend(RECORDED);
+            more.extend(recorded.depot.records());
+        }
+        let types = btf::btf(&more);
         let (header, unwind_ip) = (put(tables::ORC_HEADER.to_vec()), 4 * addresses.len() as u64);
         let at = header + 24;
         let (ips, entries) = tables::orc(at, &addresses);
