@@ -13,6 +13,8 @@ use pagehaul_kernel::{Kernel, KernelError, Memmap, PageScanner};
 use pagehaul_machine::{PageCount, Pfn, PhysAddr};
 use pagehaul_physmem::PhysMemory;
 
+use crate::allocations::owners::{Allocations, allocations, limit};
+use crate::allocations::sites::sites;
 use crate::cgroups::cgroups;
 use crate::claims::Claimant;
 use crate::fields::Fields;
@@ -100,6 +102,9 @@ pub fn balance(
     let rules = Rules { kernel, fields: Fields::new(machine), claims, chunks: chunks.addresses, blocks };
     let mut tally = scan(memory, &rules, effort.threads)?;
     tally.unowned.sort_unstable_by_key(|pages| pages.start);
+    tally.searched = tally.nothing;
+    let even_remote = effort.references == References::Always;
+    let allocated = allocations(machine, memory, &rules, &mut tally, even_remote, effort.threads)?;
     let parts = Parts {
         listed: listed.map(|pages| pages.get() as i64),
         kept_stacks: kept_stacks.get(),
@@ -114,14 +119,14 @@ pub fn balance(
         References::Always => true,
         References::Above(percent) => {
             let limit = u128::from(managed(machine).unwrap_or(0)) * u128::from(percent);
-            u128::from(tally.nothing) * 100 > limit && !memory.view().is_remote()
+            u128::from(tally.searched) * 100 > limit && !memory.view().is_remote()
         }
     };
     let mut guesses = Guesses::default();
-    if asked && tally.nothing > 0 {
+    if asked && tally.searched > 0 {
         guesses = references(machine, memory, &memmap, &rules, &tally.unowned, &found, effort.threads)?;
     }
-    Ok(builder.build(tally, &found, guesses))
+    Ok(builder.build(tally, &found, allocated, guesses))
 }
 
 /// Reads what the balance reads of a dump on a server, all of it at the same time.
@@ -167,7 +172,13 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn build(&mut self, tally: Tally, caches: &[Cache], guesses: Guesses) -> Balance {
+    fn build(
+        &mut self,
+        tally: Tally,
+        caches: &[Cache],
+        mut allocated: Allocations,
+        guesses: Guesses,
+    ) -> Balance {
         let machine = self.machine;
         self.parts.managed = managed(machine);
         if self.parts.managed.is_none() {
@@ -191,7 +202,11 @@ impl Builder<'_> {
         self.huge(&tally, &mut processes);
         self.page_tables(&mut processes);
         self.slab(&tally, caches);
-        self.kernel_pages(&tally, caches, guesses);
+        self.parts.allocated = allocated.allocated.map(|pages| pages as i64);
+        let stacks = allocated.stacks.take();
+        self.missing.append(&mut allocated.missing);
+        self.kernel_pages(&tally, caches, allocated, guesses);
+        let sites = sites(machine, &mut self.missing);
         self.notes(&tally);
         if processes.exhausted() {
             self.missing
@@ -199,7 +214,7 @@ impl Builder<'_> {
         }
         let (cgroups, broken) = cgroups(machine, self.tasks);
         self.missing.extend(broken);
-        self.finish(&tally, caches, cgroups)
+        Balance { stacks, sites, ..self.finish(&tally, caches, cgroups) }
     }
 
     fn add(&mut self, kind: RowKind, pages: u64) {
@@ -329,7 +344,12 @@ impl Builder<'_> {
                 (shared > 0).then(|| format!("{shared} of them perhaps shared with forked processes"));
             self.own(
                 RowKind::Anonymous,
-                Owner { name, pages: PageCount::new(pages), notes: notes.into_iter().collect(), file: None },
+                Owner {
+                    name,
+                    pages: PageCount::new(pages),
+                    notes: notes.into_iter().collect(),
+                    ..Owner::default()
+                },
             );
         }
     }
@@ -401,7 +421,13 @@ impl Builder<'_> {
     }
 
     /// Pages of the kernel that nothing claims.
-    fn kernel_pages(&mut self, tally: &Tally, caches: &[Cache], guesses: Guesses) {
+    fn kernel_pages(
+        &mut self,
+        tally: &Tally,
+        caches: &[Cache],
+        mut allocated: Allocations,
+        guesses: Guesses,
+    ) {
         self.add(RowKind::PerCpu, tally.chunks);
         for (number, pages) in &tally.typed {
             self.named(RowKind::Typed, self.rules.fields.type_name(*number), *pages);
@@ -425,9 +451,18 @@ impl Builder<'_> {
             self.add(RowKind::LargeKmalloc, large);
             compound -= large;
         }
+        // Pages of the row already.
+        let row = self.rows.entry(RowKind::LargeKmalloc).or_default();
+        limit(&mut allocated.large, row.0);
+        row.1.append(&mut allocated.large);
+        compound -= limit(&mut allocated.compound, compound);
+        let mut nothing = tally.nothing - limit(&mut allocated.nothing, tally.nothing);
+        for owner in allocated.compound.into_iter().chain(allocated.nothing) {
+            self.own(RowKind::NoOwner, owner);
+        }
         self.named(RowKind::NoOwner, "compound pages", compound);
-        let guessed = guesses.by_name.values().copied().fold(0, u64::saturating_add).min(tally.nothing);
-        self.named(RowKind::NoOwner, "single pages and blocks", tally.nothing - guessed);
+        nothing -= guesses.by_name.values().copied().fold(0, u64::saturating_add).min(nothing);
+        self.named(RowKind::NoOwner, "single pages and blocks", nothing);
         self.missing.extend(guesses.missing);
         for (name, pages) in guesses.by_name {
             let name = format!("perhaps of {name}");
@@ -561,6 +596,8 @@ impl Builder<'_> {
             suspects,
             cgroups,
             fragmentation: self.fragmentation(tally, caches),
+            stacks: None,
+            sites: None,
             identities: Vec::new(),
             missing: std::mem::take(&mut self.missing),
         };

@@ -151,6 +151,8 @@ fn subject(suspect: &Suspect) -> String {
         (RowKind::HugeTlb, _) => format!("huge pages of {name}"),
         (RowKind::Slab, _) => format!("slab cache {name}"),
         (RowKind::Vmalloc, _) => format!("vmalloc areas of {name}"),
+        // `allocated in F < G`.
+        (RowKind::NoOwner | RowKind::LargeKmalloc, _) => format!("memory {name}"),
         (RowKind::PageTables, 1) => format!("page tables of {name}"),
         (RowKind::PageTables, many) => format!("page tables of {} processes {name}", count(many as u64)),
         (_, 1) => format!("anonymous memory of {name}"),
@@ -224,6 +226,8 @@ mod tests {
             suspects,
             cgroups: Cgroups::default(),
             fragmentation: None,
+            stacks: None,
+            sites: None,
             identities: Vec::new(),
             missing: Vec::new(),
         }
@@ -263,6 +267,11 @@ mod tests {
         assert_eq!(
             text(&[(RowKind::Shmem, 610)], files),
             "tmpfs /var/log 2.4 MiB of 3.9 MiB (61.0 %), 1.2 MiB of it in 3 deleted files held by java/4711"
+        );
+        let recorded = suspect(RowKind::NoOwner, "allocated in rx_fill < rx_poll", 600, 1);
+        assert_eq!(
+            text(&[(RowKind::NoOwner, 600)], recorded),
+            "memory allocated in rx_fill < rx_poll 2.3 MiB of 3.9 MiB (60.0 %)"
         );
         let nobody = Suspect { pages: pages(600), ..Suspect::new(RowKind::NoOwner, None) };
         assert_eq!(text(&[(RowKind::NoOwner, 600)], nobody), "no owner known 2.3 MiB of 3.9 MiB (60.0 %)");

@@ -32,6 +32,8 @@ pub(crate) struct Parts {
     pub(crate) populated: Option<i64>,
     /// Pages of stacks that CPUs keep for new tasks.
     pub(crate) kept_stacks: u64,
+    /// Pages that `page_owner` has as allocated.
+    pub(crate) allocated: Option<i64>,
 }
 
 /// Compares.
@@ -52,6 +54,8 @@ pub(crate) fn identities(
     let of = |name: &str| counters.as_ref().and_then(|counters| counters.get(name));
     compare("all rows", sum, "managed pages of all zones", parts.managed.map(|pages| pages as i64));
     compare("free", pages(RowKind::Free) + pages(RowKind::Unaccepted), "NR_FREE_PAGES", of("NR_FREE_PAGES"));
+    let in_use = RowKind::ALL.into_iter().filter(|kind| !kind.is_free()).map(&pages).sum();
+    compare("all that is not free", in_use, "page_owner", parts.allocated);
     compare("free, per-CPU lists", pages(RowKind::PerCpuLists), "per_cpu_pages.count", parts.listed);
     let cached = parts.cached + parts.anon_in_swap_cache + parts.shmem_in_swap_cache;
     compare("files, tmpfs and swap cache", cached, "NR_FILE_PAGES", of("NR_FILE_PAGES"));

@@ -5,7 +5,8 @@
 //!    They become [`claims::Claims`], runs of pages with their claimant.
 //! 2. One pass over the struct pages on all CPUs counts pages by what their struct page or their claim says (`scan.rs`, `tally.rs`).
 //! 3. What was counted by pointer (address spaces, reverse maps, slab caches) becomes files, processes and caches (`resolve/`).
-//!    Of pages that nothing marks, who has a pointer to them (`references.rs`): a guess, which reads all of the kernel's memory.
+//!    Pages that nothing marks have the owner that the kernel recorded when it allocated them, if it did (`allocations/`).
+//!    Of the others, who has a pointer to them (`references.rs`): a guess, which reads all of the kernel's memory.
 //! 4. Owners that belong together become suspects (`suspects.rs`), of which `triage` names the culprit (`blame.rs`). The tree of
 //!    memory cgroups has its own counters (`cgroups.rs`).
 //! 5. Each row is compared with the counters that the kernel keeps (`identities.rs`).
@@ -13,6 +14,7 @@
 //! Memory: 24 bytes for a claimed run of pages, about 100 bytes for a file, reverse map or slab cache with pages, and for a page whose
 //! references are looked for. All have limits, and the report says what was cut.
 
+mod allocations;
 mod balance;
 mod blame;
 mod cgroups;
@@ -31,10 +33,11 @@ mod suspects;
 mod tally;
 mod walks;
 
+pub use allocations::names::allocator_frames;
 pub use balance::{Effort, References, balance};
 pub use blame::{are_evidence, blame, use_rows};
 pub use growth::{Growth, Moment, NotComparable, OwnerGrowth, RowGrowth, growth};
 pub use report::{
-    Balance, BlockType, Cgroup, Cgroups, Deferred, FileDetail, Fragmentation, Identity, Outside, Owner, Row,
-    RowKind, Spoiler, Suspect,
+    Allocation, AllocationStack, Balance, BlockType, Cgroup, Cgroups, Deferred, FileDetail, Fragmentation,
+    Identity, Outside, Owner, Row, RowKind, Site, Sites, Spoiler, Stacks, Suspect,
 };

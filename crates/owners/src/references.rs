@@ -67,9 +67,12 @@ pub(crate) fn references(
     }
     let early = Early::new(machine, memory, rules);
     let found: Mutex<HashMap<u64, (Place, u64)>> = Mutex::new(HashMap::new());
-    visit(memory, rules, threads, |view, slot, pages| {
-        let Some(place) = place(rules, slot) else { return };
-        let part = targets.scan(view, place, pages, &early);
+    let scan = |part: &mut Vec<(u64, (Place, u64))>, view: &mut dyn View, slot, pages: &Range<Pfn>| {
+        if let Some(place) = place(rules, slot) {
+            part.extend(targets.scan(view, place, pages, &early));
+        }
+    };
+    visit(memory, rules, threads, scan, |part| {
         let mut all = found.lock().unwrap_or_else(PoisonError::into_inner);
         for (pfn, reference) in part {
             // The same of any number of threads.

@@ -134,6 +134,12 @@ pub struct Balance {
     /// How fragmented memory is; `None` if the types of page blocks cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragmentation: Option<Fragmentation>,
+    /// Stacks that allocated pages; `None`: the kernel kept none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<Stacks>,
+    /// Places in the source that allocated memory; `None`: the kernel did not count them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sites: Option<Sites>,
     /// Rows compared with the kernel's counters.
     pub identities: Vec<Identity>,
     /// What is missing or was cut, one sentence each.
@@ -192,6 +198,77 @@ pub struct Owner {
     /// Of files only.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub file: Option<FileDetail>,
+    /// Of pages whose allocation is on record.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<Allocation>,
+}
+
+/// Who allocated an owner's pages, by `page_owner`; all is empty if an allocation tag says it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Allocation {
+    /// Functions on the stack of the most of them, the innermost first.
+    pub stack: Vec<String>,
+    /// Tasks that allocated them, those with the most pages first. Other tasks can use them by now.
+    pub allocated_by: Vec<String>,
+    /// Number of these tasks.
+    pub tasks: usize,
+}
+
+/// Stacks that allocated pages, by `page_owner`: all pages, those of other rows among them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stacks {
+    /// Pages that are allocated.
+    pub allocated: PageCount,
+    /// Those of them that were allocated before `page_owner` started.
+    pub early: PageCount,
+    /// Those that it allocated itself, or had no memory to save the stack of.
+    pub unsaved: PageCount,
+    /// Those whose stacks cannot be read.
+    pub unread: PageCount,
+    /// The stacks with the most pages.
+    pub largest: Vec<AllocationStack>,
+    /// Number of all stacks.
+    pub count: usize,
+}
+
+/// A stack that allocated pages.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct AllocationStack {
+    /// Pages that it allocated.
+    pub pages: PageCount,
+    /// Its functions, the innermost first.
+    pub stack: Vec<String>,
+}
+
+/// Places in the source that allocated memory, by allocation tags: what /proc/allocinfo had.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sites {
+    /// Bytes of all places. Slabs count twice: as pages, and as objects.
+    pub bytes: i64,
+    /// Allocations of all places.
+    pub calls: i64,
+    /// The places with the most bytes.
+    pub largest: Vec<Site>,
+    /// Number of all places that count something.
+    pub count: usize,
+}
+
+/// A place in the source.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Site {
+    /// File.
+    pub file: String,
+    /// Line.
+    pub line: u32,
+    /// Function.
+    pub function: String,
+    /// Module; `None`: the kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub module: Option<String>,
+    /// Bytes that it has allocated.
+    pub bytes: i64,
+    /// Allocations that it has.
+    pub calls: i64,
 }
 
 /// What is known of a file.

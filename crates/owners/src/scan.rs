@@ -35,23 +35,28 @@ pub(crate) fn scan(memory: &dyn PhysMemory, rules: &Rules<'_>, threads: usize) -
     }
 }
 
-/// Passes runs of pages that are counted alike to `each`, from `threads` threads.
-pub(crate) fn visit(
+/// Passes runs of pages that are counted alike to `each`, from `threads` threads, with what is collected of a block. `done` gets that
+/// of each block.
+pub(crate) fn visit<P: Default>(
     memory: &dyn PhysMemory,
     rules: &Rules<'_>,
     threads: usize,
-    each: impl Fn(&mut dyn View, Slot, &Range<Pfn>) + Sync,
+    each: impl Fn(&mut P, &mut dyn View, Slot, &Range<Pfn>) + Sync,
+    done: impl Fn(P) + Sync,
 ) -> Result<(), KernelError> {
     let kernel = rules.kernel;
     let blocks = kernel.blocks(PhysAddr::new(memory.ranges().end()).next_pfn(kernel.page_size()));
     let failures = pagehaul_pool::map_numbers(
-        "references",
+        "visit",
         threads,
         blocks,
         || (Worker::new(memory, kernel), memory.view()),
         |(worker, view), block| {
-            let mut pass = |slot, pages: &Range<Pfn>| each(view.as_mut(), slot, pages);
-            worker.count(rules, block, Some(&mut pass)).err()
+            let mut part = P::default();
+            let mut pass = |slot, pages: &Range<Pfn>| each(&mut part, view.as_mut(), slot, pages);
+            let failure = worker.count(rules, block, Some(&mut pass)).err();
+            done(part);
+            failure
         },
     );
     failures.into_iter().next().map_or(Ok(()), Err)

@@ -17,7 +17,11 @@ pub(crate) fn suspects<'a>(rows: impl Iterator<Item = (RowKind, u64, &'a [Owner]
     let mut found: Vec<Suspect> = Vec::new();
     for (kind, pages, owners) in rows.filter(|(kind, ..)| !kind.is_free()) {
         if !is_open(kind) {
-            found.push(Suspect { kind, pages: PageCount::new(pages), ..Suspect::new(kind, None) });
+            let (recorded, rest) = recorded(kind, pages, owners);
+            found.extend(recorded);
+            found.extend(
+                (rest > 0).then(|| Suspect { pages: PageCount::new(rest), ..Suspect::new(kind, None) }),
+            );
             continue;
         }
         let mut groups: HashMap<(&str, bool), Suspect> = HashMap::new();
@@ -41,6 +45,19 @@ pub(crate) fn suspects<'a>(rows: impl Iterator<Item = (RowKind, u64, &'a [Owner]
     });
     found.truncate(MOST);
     found
+}
+
+/// Returns the owners of a row whose allocation is on record, and the pages of the rest.
+fn recorded(kind: RowKind, pages: u64, owners: &[Owner]) -> (Vec<Suspect>, u64) {
+    let mut rest = pages;
+    let mut found = Vec::new();
+    for owner in owners.iter().filter(|owner| owner.allocation.is_some()) {
+        let mut suspect = Suspect::new(kind, Some(owner.name.clone()));
+        suspect.add(owner);
+        rest = rest.saturating_sub(owner.pages.get());
+        found.push(suspect);
+    }
+    (found, rest)
 }
 
 /// Whether the owners of a row are suspects, and not the row.
@@ -105,7 +122,16 @@ impl Suspect {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::FileDetail;
+    use crate::report::{Allocation, FileDetail};
+
+    #[test]
+    fn an_owner_on_record_is_a_suspect_and_the_rest_of_its_row_another() {
+        let recorded = Owner { allocation: Some(Allocation::default()), ..owner("allocated in f", 70) };
+        let owners = [recorded, owner("perhaps of slab x", 20), owner("compound pages", 10)];
+        let found = suspects([(RowKind::NoOwner, 100, owners.as_slice())].into_iter());
+        let found: Vec<_> = found.iter().map(|it| (it.name.as_deref(), it.pages.get())).collect();
+        assert_eq!(found, [(Some("allocated in f"), 70), (None, 30)]);
+    }
 
     fn owner(name: &str, pages: u64) -> Owner {
         Owner { name: name.into(), pages: PageCount::new(pages), ..Owner::default() }

@@ -54,6 +54,8 @@ pub(crate) struct Tally {
     pub(crate) movable: HashMap<u64, u64>,
     pub(crate) nothing: u64,
     pub(crate) fragments: FragmentTally,
+    /// Those of them that no record of their allocation names: `unowned`, and what did not fit.
+    pub(crate) searched: u64,
     /// Pages that nothing is known of.
     pub(crate) unowned: Vec<Range<Pfn>>,
     /// Pages whose owner had no room in the tables.

@@ -1,6 +1,9 @@
 //! Redacts who owns the memory.
 
-use pagehaul_owners::{Balance, Cgroup, Cgroups, FileDetail, Owner, Row, RowKind, Spoiler, Suspect};
+use pagehaul_owners::{
+    Allocation, Balance, Cgroup, Cgroups, FileDetail, Owner, Row, RowKind, Site, Sites, Spoiler, Stacks,
+    Suspect,
+};
 
 use crate::Redaction;
 use crate::allowed::is_device;
@@ -18,13 +21,22 @@ impl Redaction {
             suspects,
             cgroups,
             fragmentation,
+            stacks,
+            sites,
             identities: _,
             missing,
         } = balance;
         for Row { kind, pages: _, owners, owner_count: _ } in rows {
-            for Owner { name, pages: _, notes: _, file } in owners {
-                *name = self.owner(*kind, name, file.is_some());
+            for Owner { name, pages: _, notes: _, file, allocation } in owners {
+                *name = match allocation {
+                    // Functions, and nothing else.
+                    Some(_) => name.clone(),
+                    None => self.owner(*kind, name, file.is_some()),
+                };
                 file.iter_mut().for_each(|file| self.file(file));
+                for Allocation { stack: _, allocated_by, tasks: _ } in allocation {
+                    allocated_by.iter_mut().for_each(|task| *task = self.process(task));
+                }
             }
         }
         suspects.iter_mut().for_each(|suspect| self.suspect(suspect));
@@ -35,6 +47,16 @@ impl Redaction {
         {
             if let Some(name) = name {
                 *name = identifier(name);
+            }
+        }
+        // Functions.
+        let _: &Option<Stacks> = stacks;
+        for Sites { bytes: _, calls: _, largest, count: _ } in sites {
+            for Site { file, line: _, function: _, module: _, bytes: _, calls: _ } in largest {
+                // Modules of others have the path at which they were built.
+                if file.starts_with('/') {
+                    *file = self.name("path", file);
+                }
             }
         }
         missing.iter_mut().for_each(|why| *why = self.sentence(why, names));

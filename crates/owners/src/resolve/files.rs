@@ -82,7 +82,7 @@ pub(crate) fn cached_file(
     }
     detail.filesystem = filesystem;
     Ok(Some(CachedFile {
-        owner: Owner { name, pages: PageCount::new(pages.pages), notes: Vec::new(), file: Some(detail) },
+        owner: Owner { name, pages: PageCount::new(pages.pages), file: Some(detail), ..Owner::default() },
         shmem,
         counted: mapping.number("nrpages")?,
         unlinked,

@@ -7,7 +7,7 @@ use pagehaul_present::html::{facts, page as build, part, tiles};
 use pagehaul_present::number::{bytes, count, percent};
 use pagehaul_present::{Table, Tone, explore, printable};
 
-use super::{cgroup_table, checks, fragments, memory_use};
+use super::{allocations, cgroup_table, checks, fragments, memory_use};
 use crate::memory_use::STYLE;
 
 /// Builds the web page of a balance of the dump `name`.
@@ -17,6 +17,12 @@ pub fn page(balance: &Balance, name: &str) -> String {
     if !balance.outside.is_empty() {
         let about = "Memory that the kernel's allocator does not manage.";
         sections.push(("outside", "Outside", about.into(), html! { (outside(balance)) }));
+    }
+    if let Some((table, about)) = allocations::stacks(balance, usize::MAX) {
+        sections.push(("stacks", "Allocated by", about, html! { (table) }));
+    }
+    if let Some((table, about)) = allocations::sites(balance, usize::MAX) {
+        sections.push(("sites", "Allocation sites", about, html! { (table) }));
     }
     if let Some(table) = cgroup_table(balance, balance.cgroups.largest.len()) {
         sections.push(("cgroups", "Memory cgroups", String::new(), html! { (table) }));

@@ -1,5 +1,6 @@
 //! Who owns the memory.
 
+mod allocations;
 mod growth;
 mod html;
 
@@ -54,6 +55,7 @@ pub fn text(balance: &Balance) -> String {
         table.row([name, count(outside.pages.get()), size(outside.pages), String::new()]);
     }
     let mut out = table.to_string();
+    allocations::text(balance, &mut out);
     cgroups(balance, &mut out);
     fragmentation(balance, &mut out);
     // Writing to a string cannot fail.
@@ -228,6 +230,14 @@ fn describe(owner: &Owner, page_size: PageSize) -> String {
                 more => format!("held by {first} and {} more", count((more as u64).saturating_sub(1))),
             });
         }
+    }
+    if let Some(allocation) = &owner.allocation
+        && let [first, ..] = allocation.allocated_by.as_slice()
+    {
+        notes.push(match allocation.tasks {
+            0 | 1 => format!("by {first}"),
+            more => format!("by {first} and {} more", count((more as u64).saturating_sub(1))),
+        });
     }
     let text = match notes.is_empty() {
         true => owner.name.clone(),

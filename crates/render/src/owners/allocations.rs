@@ -1,0 +1,89 @@
+//! What allocated memory, where the kernel recorded it: stacks, and places in the source.
+
+use std::fmt::Write as _;
+
+use pagehaul_machine::PageCount;
+use pagehaul_owners::{Balance, allocator_frames};
+use pagehaul_present::Table;
+use pagehaul_present::number::{bytes, count, percent};
+
+use super::printable;
+
+/// Stacks and places that are printed.
+const MANY: usize = 10;
+/// Functions of a stack that are printed.
+const FUNCTIONS: usize = 5;
+
+/// Formats both, as far as the kernel has them.
+pub(super) fn text(balance: &Balance, out: &mut String) {
+    for (table, about) in [stacks(balance, MANY), sites(balance, MANY)].into_iter().flatten() {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "\n{table}  {about}\n");
+    }
+}
+
+/// The stacks with the most pages, and a sentence on all of them.
+pub(super) fn stacks(balance: &Balance, most: usize) -> Option<(Table, String)> {
+    let stacks = balance.stacks.as_ref()?;
+    let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
+    let mut table = Table::new(["allocated by (page_owner)", "pages", "size", "share"]);
+    // Stacks that differ in functions that are not shown are one line.
+    let mut lines: Vec<(String, u64)> = Vec::new();
+    for found in &stacks.largest {
+        let functions = found.stack.get(allocator_frames(&found.stack)..).unwrap_or_default();
+        let functions: Vec<&str> = functions.iter().take(FUNCTIONS).map(String::as_str).collect();
+        let name = functions.join(" < ");
+        match lines.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, pages)) => *pages = pages.saturating_add(found.pages.get()),
+            None => lines.push((name, found.pages.get())),
+        }
+    }
+    lines.sort_by_key(|(_, pages)| std::cmp::Reverse(*pages));
+    for (name, pages) in lines.into_iter().take(most) {
+        table.row([
+            printable(&name),
+            count(pages),
+            size(PageCount::new(pages)),
+            percent(pages, stacks.allocated.get()),
+        ]);
+    }
+    let mut about = format!(
+        "{} allocated pages, {} stacks; {} pages are from before page_owner started",
+        count(stacks.allocated.get()),
+        count(stacks.count as u64),
+        count(stacks.early.get()),
+    );
+    for (pages, what) in [
+        (stacks.unsaved, "are page_owner's own, or have no stack"),
+        (stacks.unread, "have stacks that cannot be read"),
+    ] {
+        if pages.get() > 0 {
+            let _ = write!(about, ", {} {what}", count(pages.get()));
+        }
+    }
+    Some((table, about))
+}
+
+/// The places with the most bytes, and a sentence on all of them.
+pub(super) fn sites(balance: &Balance, most: usize) -> Option<(Table, String)> {
+    let sites = balance.sites.as_ref()?;
+    let size = |bytes_of: i64| match u64::try_from(bytes_of) {
+        Ok(positive) => bytes(positive),
+        Err(_) => format!("-{}", bytes(bytes_of.unsigned_abs())),
+    };
+    let mut table = Table::new(["allocation site", "size", "calls"]);
+    for site in sites.largest.iter().take(most) {
+        let module = site.module.as_ref().map_or_else(String::new, |module| format!(" [{module}]"));
+        table.row([
+            printable(&format!("{}:{} {}{module}", site.file, site.line, site.function)),
+            size(site.bytes),
+            site.calls.to_string(),
+        ]);
+    }
+    let about = format!(
+        "{} in {} sites, as /proc/allocinfo had them; slab pages count twice: as pages, and as objects",
+        size(sites.bytes),
+        count(sites.count as u64)
+    );
+    Some((table, about))
+}
