@@ -783,3 +783,36 @@ fn is_marked(subject: &Subject) -> bool {
     let smaps = fs::read_to_string(format!("/proc/{}/smaps", subject.pid())).unwrap();
     smaps.lines().any(|line| line.starts_with("VmFlags:") && line.contains(" uw"))
 }
+
+/// In a control group near its limit the kernel ends the process that is easiest to spare, or else the largest: the one that is saved.
+#[test]
+fn where_memory_runs_out_pagehaul_is_ended_before_the_process_that_it_saves() {
+    let directory = tempdir().unwrap();
+    let mut subject = Subject::start(&["1", "1"]);
+    let mut command = with_criu("checkpoint");
+    command.args(["--leave-running", &subject.pid()]).arg(directory.path().join("checkpoint"));
+    command.env("MEET", directory.path()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    while !directory.path().join("announced").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::yield_now();
+    }
+    let read = |path: String| fs::read_to_string(path).unwrap_or_default();
+    let adjustment = |pid: &str| read(format!("/proc/{pid}/oom_score_adj"));
+    let pid = child.id().to_string();
+    assert_eq!(adjustment(&pid), "1000\n");
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let children: Vec<String> = threads
+        .flat_map(|thread| {
+            let children = read(thread.path().join("children").display().to_string());
+            children.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect();
+    let is_criu = |pid: &&String| read(format!("/proc/{pid}/comm")).starts_with("criu_stand_in");
+    let criu = children.iter().find(is_criu).expect("CRIU");
+    // If pagehaul is ended, it lets the processes go on.
+    assert_eq!(adjustment(criu), adjustment("self"));
+    fs::write(directory.path().join("done"), "").unwrap();
+    assert!(child.wait().unwrap().success());
+    subject.goes_on();
+}

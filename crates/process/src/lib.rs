@@ -28,6 +28,7 @@ mod job;
 mod layout;
 mod limits;
 mod mapping;
+mod oom;
 mod options;
 mod output;
 mod own_ids;

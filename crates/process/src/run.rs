@@ -10,10 +10,10 @@ use crate::filter::Kinds;
 use crate::job::Job;
 use crate::options::{Mode, Options};
 use crate::output::{Output, Target};
-use crate::procfs;
 use crate::report::CoreReport;
 use crate::transfer::Transferred;
 use crate::units::Pid;
+use crate::{oom, procfs};
 
 /// Writes a core of a process. A core that could not be completed is marked incomplete, and the report says why. An error
 /// means that there is no core.
@@ -25,6 +25,7 @@ pub fn core(
 ) -> Result<CoreReport, ProcessError> {
     let begun = Instant::now();
     procfs::examine(pid)?;
+    oom::end_this_program_first();
     let name = procfs::read_text(pid, "comm")?.trim_end().to_owned();
     let kinds = Kinds::of_process(pid).with(options.include).without(options.exclude);
     let mut output = Output::open(target, options.level)?;

@@ -14,6 +14,7 @@ use super::programs::last_line;
 use super::protobuf::{Value, field, number_field};
 use super::version::{self, OLDEST};
 use crate::error::ProcessError;
+use crate::oom;
 use crate::signal_mask::{Blocked, ENDING};
 
 /// Arguments for rounds of incremental images.
@@ -160,6 +161,8 @@ impl Criu {
                 match libc::signal(libc::SIGPIPE, libc::SIG_IGN) {
                     libc::SIG_ERR => Err(io::Error::last_os_error()),
                     _ => Ok(()),
+        // It is to let the processes go on if this program is ended.
+        oom::end_no_sooner(&mut command);
                 }
             })
         };

@@ -38,7 +38,7 @@ use crate::arena::Arena;
 use crate::error::ProcessError;
 use crate::error::no_thread;
 use crate::units::Pid;
-use crate::{limits, procfs};
+use crate::{limits, oom, procfs};
 
 /// Saves a process and its descendants. If anything fails, they go on; they are killed only once the container is on the
 /// disk.
@@ -50,6 +50,7 @@ pub fn checkpoint(
 ) -> Result<CheckpointReport, ProcessError> {
     let begun = Instant::now();
     own_options::check(Action::Dump, &options.arguments)?;
+    oom::end_this_program_first();
     procfs::examine(pid)?;
     let criu = Criu::find(options.criu.as_deref(), progress)?;
     criu.check_arguments(&options.arguments, progress)?;

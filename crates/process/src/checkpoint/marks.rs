@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize};
 
 use super::tree::Process;
 use super::work_directory::accept;
-use crate::procfs;
 use crate::units::Pid;
+use crate::{oom, procfs};
 
 /// First argument of this program where it is started as the holder of marks. It has to call [`hold_marks`] then.
 pub const MARKS_HELPER: &str = "hold-marks";
@@ -101,6 +101,8 @@ impl Marks {
         // The number shows in ps whose marks they are.
         command.args([MARKS_HELPER, &root.identity().0.to_string()]).current_dir("/").env_clear();
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
+        // It lives on, and ending it would free next to nothing.
+        oom::end_no_sooner(&mut command);
         // SAFETY: two system calls, which may be made between fork and exec. It is to outlive the terminal.
         unsafe {
             command.pre_exec(|| {
