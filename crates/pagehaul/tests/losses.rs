@@ -8,11 +8,17 @@ mod common {
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::mem::zeroed;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use common::criu::{can_track_writes, said, with_criu};
-use common::subject::Subject;
+use common::subject::{Subject, tool};
 use serde_json::Value;
 use tempfile::tempdir;
+
+/// A PID that no process has.
+const FREE: &str = "4194303";
 
 /// What a checkpoint's report says is lost, and whether CRIU got the flags of mappings without the kernel's look at each page.
 fn lost(subject: &Subject, version: &str, saves_memory: bool) -> (BTreeMap<String, u64>, Vec<String>, bool) {
@@ -55,6 +61,100 @@ fn expected(mappings: &str) -> BTreeMap<String, u64> {
         ("personality", 1),
     ];
     all.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+/// The last CPU that this process may run on.
+fn last_cpu() -> usize {
+    // SAFETY: a set of CPUs is a number of bits, which the kernel writes.
+    unsafe {
+        let mut cpus: libc::cpu_set_t = zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&cpus), &mut cpus), 0);
+        (0..libc::CPU_SETSIZE as usize).rfind(|cpu| libc::CPU_ISSET(*cpu, &cpus)).unwrap()
+    }
+}
+
+/// Has a command run on one CPU only.
+fn pin(command: &mut Command, cpu: usize) {
+    // SAFETY: a set on the stack, and a system call, which may be made between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            let mut cpus: libc::cpu_set_t = zeroed();
+            libc::CPU_SET(cpu, &mut cpus);
+            match libc::sched_setaffinity(0, size_of_val(&cpus), &cpus) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        })
+    };
+}
+
+/// What counts is where the process may run, not where pagehaul may.
+#[test]
+fn the_cpus_of_pagehaul_do_not_matter() {
+    if std::thread::available_parallelism().map_or(1, usize::from) == 1 {
+        return;
+    }
+    for (subject, expected) in [(Subject::start(&["1", "1"]), 0), (Subject::start(&["1", "1", "lossy"]), 1)] {
+        let directory = tempdir().unwrap();
+        let mut command = with_criu("checkpoint");
+        command.args(["--leave-running", "--json", &subject.pid()]).arg(directory.path().join("checkpoint"));
+        // Where the first thread of the lossy one may run, too.
+        pin(&mut command, last_cpu());
+        let output = command.env("TREE", subject.pid()).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let lost = report["lost"].as_array().unwrap();
+        let of_cpus = lost.iter().find(|lost| lost["property"] == "cpu_affinity");
+        assert_eq!(of_cpus.map_or(0, |lost| lost["count"].as_u64().unwrap()), expected, "{report}");
+    }
+}
+
+/// A restart on another day has to know it as well.
+#[test]
+fn what_a_restarted_process_lacks_is_in_the_checkpoint() {
+    let subject = Subject::start(&["1", "1", "lossy"]);
+    let directory = tempdir().unwrap();
+    let (path, whole) = (directory.path().join("checkpoint"), directory.path().join("whole"));
+    let mut command = with_criu("checkpoint");
+    command.args(["--leave-running", "--json", &subject.pid()]).arg(&path).env("TREE", FREE);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let notes: Vec<&str> =
+        report["lost"].as_array().unwrap().iter().map(|lost| lost["note"].as_str().unwrap()).collect();
+    assert!(notes.len() >= 4, "{report}");
+    let output = tool(&["convert"]).args([&path, &whole]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    for path in [&path, &whole] {
+        let output = tool(&["info", "--json"]).arg(path).output().unwrap();
+        let info: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(info["lost"], report["lost"]);
+        let output = tool(&["info"]).arg(path).output().unwrap();
+        for note in &notes {
+            assert!(
+                said(&output).contains(&format!("not restored  {note}\n")),
+                "no {note:?} in {}",
+                said(&output)
+            );
+        }
+        let restart = |arguments: &[&str]| {
+            let mut command = with_criu("restart");
+            command
+                .args(arguments)
+                .arg(path)
+                .env("TREE", FREE)
+                .env("RESTARTED", directory.path().join("restarted"));
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{}", said(&output));
+            output
+        };
+        let restarted: Value = serde_json::from_slice(&restart(&["--json"]).stdout).unwrap();
+        assert_eq!(restarted["lost"], report["lost"]);
+        let output = restart(&[]);
+        for note in &notes {
+            assert!(said(&output).contains(&format!("note: {note}\n")), "no {note:?} in {}", said(&output));
+        }
+    }
 }
 
 #[test]

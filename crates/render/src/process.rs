@@ -163,6 +163,9 @@ pub fn restart(report: &RestartReport) -> String {
             count(report.rearmed_timers as u64)
         );
     }
+    for lost in &report.lost {
+        out += &format!("note: {}\n", printable(&lost.note));
+    }
     out
 }
 
@@ -211,5 +214,6 @@ pub fn checkpoint_info(info: &CheckpointInfo) -> String {
     if info.chain.len() > 1 {
         rows.push(("needs", format!("{}, {}", counted(info.chain.len() as u64, "file"), bytes(size))));
     }
+    rows.extend(info.lost.iter().map(|lost| ("not restored", lost.note.clone())));
     rows.iter().map(|(name, value)| format!("{name:14}{}\n", printable(value))).collect()
 }

@@ -26,7 +26,7 @@ use super::images::{blocks, drain, receive};
 use super::kept::{Completed, Kept};
 use super::losses;
 use super::marks::Marks;
-use super::options::{BaseReport, CheckpointOptions, CheckpointReport};
+use super::options::{BaseReport, CheckpointOptions, CheckpointReport, Lost};
 use super::own_options::{self, Action};
 use super::page_list;
 use super::precopy::{Incremental, PreCopy, Watch, seccomp};
@@ -193,7 +193,7 @@ impl Run<'_> {
             losses::find(&frozen, &self.criu, |pid| copy.as_ref().and_then(|copy| copy.flagged(pid)))
         };
         let output_bytes =
-            self.finish(writer, images, processes).map_err(|source| self.output_error(source))?;
+            self.finish(writer, images, processes, &lost).map_err(|source| self.output_error(source))?;
         output.commit()?;
         if let Some(hold) = guard.hold.take() {
             // While CRIU traces them: they never get to run again, whatever becomes of this program.
@@ -383,7 +383,13 @@ impl Run<'_> {
     }
 
     /// Completes the container. Returns the size of its file.
-    fn finish(&self, writer: &mut Writer, images: Vec<Image>, processes: usize) -> io::Result<u64> {
+    fn finish(
+        &self,
+        writer: &mut Writer,
+        images: Vec<Image>,
+        processes: usize,
+        lost: &[Lost],
+    ) -> io::Result<u64> {
         let name = procfs::read_text(self.pid, "comm").unwrap_or_default().trim_end().to_owned();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let about = serde_json::json!({
@@ -396,6 +402,7 @@ impl Run<'_> {
             // Seconds since 1970.
             "time": now.map_or(0, |now| now.as_secs()),
         });
+            "lost": lost,
         let needs_base = images.iter().any(|image| !image.runs.is_empty());
         let base = self.base.filter(|_| needs_base).map(|base| base.reference(self.path)).transpose();
         let index = Index { about: about.to_string(), images, base: base.map_err(io::Error::other)? };

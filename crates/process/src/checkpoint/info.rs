@@ -8,6 +8,8 @@ use serde::Serialize;
 
 use super::chain::{Chain, LONGEST, base_path};
 use super::container::{self, Block, Container, Image, container_path};
+use super::losses;
+use super::options::Lost;
 use crate::error::ProcessError;
 use crate::verify::Verified;
 
@@ -16,6 +18,8 @@ use crate::verify::Verified;
 pub struct CheckpointInfo {
     /// What it is a checkpoint of: process, CRIU, time.
     pub about: serde_json::Value,
+    /// What restarted processes lack, because CRIU does not restore it.
+    pub lost: Vec<Lost>,
     /// Images in it: name, bytes, stored bytes.
     pub images: Vec<(String, u64, u64)>,
     pub image_bytes: u64,
@@ -65,8 +69,10 @@ pub fn describe_checkpoint(path: &Path) -> Result<Option<CheckpointInfo>, Proces
     let container = Container::open(&path)?;
     let stored = |image: &Image| image.blocks.iter().map(|block| u64::from(block.stored)).sum();
     let images = container.index.images.iter();
+    let about = container.index.about();
     let mut info = CheckpointInfo {
-        about: container.index.about(),
+        lost: losses::of(&about),
+        about,
         images: images.map(|image| (image.name.clone(), image.bytes(), stored(image))).collect(),
         image_bytes: container.index.images.iter().map(Image::bytes).sum(),
         file_bytes: container.file_bytes,

@@ -1,10 +1,12 @@
-//! What CRIU does not restore, without a word: it is found when processes are saved, and in the report.
+//! What CRIU does not restore, without a word: it is found when processes are saved, and in the report and in the checkpoint.
 //!
 //! All of it is in [`LIST`]. What no file of /proc shows (docs/guide/src/processes.md has a table) cannot be found.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use pagehaul_present::number::counted;
+use serde::Deserialize;
 
 use super::criu::Criu;
 use super::options::Lost;
@@ -29,6 +31,8 @@ struct Property {
 enum Of {
     /// Mappings with one of the kernel's flags, unless they have the other one.
     Mappings([u8; 2], Option<[u8; 2]>),
+    /// Threads of which this is true, whatever pagehaul has.
+    Set(fn(&Thread) -> bool),
     /// Threads with another value than pagehaul: restarted, they have that of `pagehaul restart`.
     Threads(fn(&Thread) -> Option<String>),
     /// Processes with another value, in a file of /proc.
@@ -71,7 +75,7 @@ const LIST: [Property; 10] = [
     Property {
         name: "cpu_affinity",
         what: "CPU affinity",
-        of: Of::Threads(Thread::affinity),
+        of: Of::Set(Thread::is_pinned),
         restored_by: None,
         then: INHERITED,
     },
@@ -144,6 +148,7 @@ pub(super) fn find<'a>(
     let found = LIST.iter().filter(is_lost).filter_map(|property| {
         let (count, unit) = match property.of {
             Of::Mappings(flag, unless) => (with_flag(&mappings, flag, unless), "mapping"),
+            Of::Set(is_set) => (threads.iter().filter(|thread| is_set(thread)).count(), "thread"),
             Of::Threads(value) => {
                 let own = own.as_ref().and_then(value);
                 let differs = |thread: &&Thread| value(thread).is_some_and(|value| Some(value) != own);
@@ -159,7 +164,7 @@ pub(super) fn find<'a>(
             }
         };
         (count > 0).then(|| Lost {
-            property: property.name,
+            property: property.name.to_owned(),
             count,
             note: sentence(property, count, unit, &criu.version),
         })
@@ -223,10 +228,12 @@ impl Thread {
         self.status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
     }
 
-    /// The CPUs it may run on, unless they are all those of its cpuset, which a restart may give it again.
-    fn affinity(&self) -> Option<String> {
-        let allowed = self.line("Cpus_allowed_list:")?;
-        (cpuset(self.pid).as_deref() != Some(allowed)).then(|| allowed.to_owned())
+    /// Whether it may not run on all CPUs that it could have: those of its cpuset, or all that are online. What pagehaul may run on is no
+    /// measure: that of the `pagehaul restart` to come is not known.
+    fn is_pinned(&self) -> bool {
+        let allowed = self.line("Cpus_allowed_list:").and_then(Cpus::parse);
+        let possible = cpuset(self.pid).or_else(online).as_deref().and_then(Cpus::parse);
+        allowed.zip(possible).is_some_and(|(allowed, possible)| !allowed.has_all(&possible))
     }
 
     /// None for real-time threads, whose timers have none.
@@ -264,15 +271,54 @@ impl Thread {
     }
 }
 
-/// The CPUs of a process's cpuset (cgroup v2): those of the next directory upwards that has some.
+/// A list of CPUs.
+#[derive(Debug, PartialEq, Eq)]
+struct Cpus(Vec<Range<u64>>);
+
+impl Cpus {
+    /// Reads a list as the kernel prints it, such as `0-3,8`. None if it is another text.
+    fn parse(list: &str) -> Option<Self> {
+        let range = |part: &str| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some(first.parse().ok()?..last.parse::<u64>().ok()?.checked_add(1)?)
+        };
+        list.trim().split(',').map(range).collect::<Option<_>>().map(Self)
+    }
+
+    /// Whether it has all that another list has. The kernel joins neighbours, so that each range lies in one.
+    fn has_all(&self, other: &Self) -> bool {
+        let has =
+            |range: &Range<u64>| self.0.iter().any(|own| own.start <= range.start && range.end <= own.end);
+        other.0.iter().all(has)
+    }
+}
+
+/// The CPUs that are online.
+fn online() -> Option<String> {
+    std::fs::read_to_string("/sys/devices/system/cpu/online").ok()
+}
+
+/// The CPUs of a process's cpuset that are online: in cgroup v2, those of the next directory upwards that has some.
 fn cpuset(pid: Pid) -> Option<String> {
     let text = procfs::read_text(pid, "cgroup").ok()?;
-    let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let own: PathBuf = Path::new("/sys/fs/cgroup").join(path);
-    let mut directories = own.ancestors().take_while(|directory| directory.starts_with("/sys/fs/cgroup"));
-    let cpus = directories
-        .find_map(|directory| std::fs::read_to_string(directory.join("cpuset.cpus.effective")).ok())?;
-    Some(cpus.trim().to_owned())
+    let of = |root: &str, path: &str, name: &str| {
+        let own: PathBuf = Path::new(root).join(path);
+        let mut directories = own.ancestors().take_while(|directory| directory.starts_with(root));
+        directories.find_map(|directory| std::fs::read_to_string(directory.join(name)).ok())
+    };
+    let second = text.lines().find_map(|line| line.strip_prefix("0::/"));
+    let first = || {
+        let lines = text.lines().filter_map(|line| line.split_once(':')?.1.split_once(":/"));
+        let mut paths = lines.filter(|(names, _)| names.split(',').any(|name| name == "cpuset"));
+        of("/sys/fs/cgroup/cpuset", paths.next()?.1, "cpuset.effective_cpus")
+    };
+    second.and_then(|path| of("/sys/fs/cgroup", path, "cpuset.cpus.effective")).or_else(first)
+}
+
+/// What a checkpoint says of it. Nothing in those of versions that did not write it down.
+pub(super) fn of(about: &serde_json::Value) -> Vec<Lost> {
+    let all = about["lost"].as_array().map_or(&[][..], Vec::as_slice);
+    all.iter().filter_map(|lost| Lost::deserialize(lost).ok()).collect()
 }
 
 #[cfg(test)]
@@ -294,6 +340,27 @@ mod tests {
         let own: Vec<Mapping> = all.into_iter().filter(|mapping| !is_kernels(mapping)).collect();
         assert_eq!(with_flag(&own, *b"sl", None), 2);
         assert_eq!((with_flag(&own, *b"wf", None), with_flag(&own, *b"wf", Some(*b"dp"))), (1, 0));
+    }
+
+    #[test]
+    fn lists_of_cpus_are_compared_by_what_they_have() {
+        let has = |own: &str, other: &str| Cpus::parse(own).unwrap().has_all(&Cpus::parse(other).unwrap());
+        // Unpinned threads have all possible CPUs, online or not.
+        assert!(has("0-63\n", "0-1") && has("0-3,8", "1,8") && has("5", "5"));
+        assert!(!has("0", "0-1") && !has("0-3,8", "0-3,8-9") && !has("2-3", "0-1"));
+        assert_eq!((Cpus::parse(""), Cpus::parse("a"), Cpus::parse("1-")), (None, None, None));
+    }
+
+    #[test]
+    fn checkpoints_without_a_record_have_none() {
+        let record = serde_json::json!({"lost": [
+            {"property": "mseal", "count": 3, "note": "a"}, {"property": 7}, "x", {"count": 1}
+        ]});
+        let lost = Lost { property: "mseal".into(), count: 3, note: "a".into() };
+        assert_eq!(of(&record), [lost]);
+        for none in [serde_json::json!({}), serde_json::json!({"lost": 7}), serde_json::Value::Null] {
+            assert_eq!(of(&none), []);
+        }
     }
 
     #[test]

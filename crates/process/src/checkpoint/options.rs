@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use pagehaul_encryption::Recipients;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::units::Pid;
 
@@ -73,10 +73,10 @@ pub struct CheckpointReport {
 }
 
 /// A property that processes lose at a restart.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
     /// Its name, such as `mseal`.
-    pub property: &'static str,
+    pub property: String,
     /// How many mappings, threads or processes have it.
     pub count: usize,
     /// What has it and what becomes of it, as a sentence.

@@ -21,6 +21,8 @@ use super::ending::{self, Made, PipeWriter, ready};
 use super::info::check_blocks;
 use super::own_options::{self, Action};
 use super::work_directory::{WorkDirectory, accept_criu};
+use super::losses;
+use super::options::Lost;
 use super::{pids, timers, wire};
 use crate::error::ProcessError;
 use crate::prepare::living;
@@ -49,6 +51,8 @@ pub struct RestartReport {
     pub rearmed_timers: usize,
     /// Seconds to verify every block.
     pub verify_seconds: f64,
+    /// What the processes lack, because CRIU does not restore it.
+    pub lost: Vec<Lost>,
     /// Seconds for everything.
     pub seconds: f64,
 }
@@ -137,6 +141,7 @@ fn started(pid_file: &Path) -> Result<Pid, ProcessError> {
     let text = fs::read_to_string(pid_file).unwrap_or_default();
     let pid = text.trim().parse().ok().filter(|pid: &Pid| *pid > 0);
     let pid = pid.ok_or(ProcessError::NothingStarted)?;
+        lost: losses::of(&chain.newest().index.about()),
     match living(pid) {
         Ok(_) => Ok(pid),
         Err(ProcessError::NoProcess(_) | ProcessError::Zombie(_)) => Err(ProcessError::NotAlive(pid)),
