@@ -189,6 +189,32 @@ fn a_process_that_loses_nothing_has_no_note() {
     }
 }
 
+/// CRIU would wait 10 s for it, with all other threads frozen.
+#[test]
+fn a_process_that_could_not_be_frozen_is_refused() {
+    let directory = tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let mut subject = Subject::start(&["1", "2", "vfork", fifo.to_str().unwrap()]);
+    subject.wait_for_any_thread_in_state('D');
+    let path = directory.path().join("checkpoint");
+    let save =
+        || with_criu("checkpoint").args(["--leave-running", &subject.pid()]).arg(&path).output().unwrap();
+    let output = save();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let sentence =
+        format!("of process {} has been waiting in the kernel for 1 s and cannot be", subject.pid());
+    assert!(said(&output).contains(&sentence), "{}", said(&output));
+    assert!(!path.exists());
+    // A frozen control group looks the same, and CRIU knows what to do.
+    let mut command = with_criu("checkpoint");
+    command.args(["--leave-running", &subject.pid()]).arg(&path).env("PRETEND", "fail");
+    let output = command.args(["--", "--freeze-cgroup", "/sys/fs/cgroup"]).output().unwrap();
+    assert!(said(&output).contains("no such luck"), "{}", said(&output));
+    fs::write(&fifo, "go").unwrap();
+    subject.goes_on();
+}
+
 #[test]
 fn a_process_that_could_not_be_restarted_is_refused() {
     /// `struct sched_attr` of include/uapi/linux/sched/types.h, as it was first (Linux 3.14).

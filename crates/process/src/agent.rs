@@ -7,7 +7,7 @@
 //! restore itself ([`Stub`](crate::stub::Stub)).
 
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -160,12 +160,23 @@ pub fn serve(pid: Pid, state: u8) -> io::Result<()> {
 /// Its answer is the number of its descriptor, and how many nanoseconds the process has been stopped.
 pub fn serve_userfaultfd(pid: Pid, opens: bool) -> io::Result<()> {
     answer(|| {
-        let mut held = Stopped::stop(pid)?;
-        let descriptor = opens.then(|| fork::open_userfaultfd(&mut held)).transpose()?;
-        let number = descriptor.as_ref().map_or(0, |descriptor| descriptor.as_raw_fd() as u64);
-        let numbers = [number, held.elapsed().as_nanos() as u64, 0];
-        Ok(((descriptor, held), numbers, Vec::new()))
+        open_userfaultfd(pid, opens).map_err(|error| match error {
+            // A checkpoint makes none.
+            ProcessError::NoSnapshot { reason, .. } => ProcessError::Refused(reason),
+            error => error,
+        })
     })
+}
+
+/// A descriptor and the process that is stopped for it, and the answer.
+type Opened = ((Option<OwnedFd>, Stopped), [u64; 3], Vec<u8>);
+
+fn open_userfaultfd(pid: Pid, opens: bool) -> Result<Opened, ProcessError> {
+    let mut held = Stopped::stop(pid)?;
+    let descriptor = opens.then(|| fork::open_userfaultfd(&mut held)).transpose()?;
+    let number = descriptor.as_ref().map_or(0, |descriptor| descriptor.as_raw_fd() as u64);
+    let numbers = [number, held.elapsed().as_nanos() as u64, 0];
+    Ok(((descriptor, held), numbers, Vec::new()))
 }
 
 /// Waits for the request, acts, answers on standard output, and keeps what `act` returned until standard input ends.

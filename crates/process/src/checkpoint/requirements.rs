@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use pagehaul_run::Progress;
 use rustix::io::Errno;
@@ -27,6 +28,11 @@ const LOCK: &str = "--network-lock";
 const CONFIGURATION: &str = "/etc/criu/default.conf";
 const OWN_CONFIGURATION: &str = ".criu/default.conf";
 
+/// The option by which CRIU is told of a frozen control group, whose processes look as if they could not be interrupted.
+const FREEZES: &str = "--freeze-cgroup";
+/// How long a thread that cannot be interrupted may wait for one thing.
+const STUCK: Duration = Duration::from_secs(1);
+
 /// Arguments that CRIU needs besides, and what to say of that.
 #[derive(Debug, Default)]
 pub(super) struct Provided {
@@ -45,6 +51,9 @@ pub(super) fn check(
     provided.notes.extend(criu.complaint(progress).map(|what| format!("`criu check` complains: {what}")));
     let Some(root) = tree.first().map(|process| process.pid) else { return Ok(provided) };
     scheduling(tree)?;
+    if !arguments.iter().any(|argument| argument.starts_with(FREEZES)) {
+        uninterruptible(tree, progress)?;
+    }
     system_v(tree, root)?;
     inet_sockets(tree, criu, progress)?;
     network_lock(tree, root, criu, arguments, &mut provided, progress)?;
@@ -68,6 +77,59 @@ fn scheduling(tree: &[Process]) -> Result<(), ProcessError> {
         }
     }
     Ok(())
+}
+
+/// CRIU waits 10 s for a thread that cannot be interrupted, with all others frozen, and gives up.
+fn uninterruptible(tree: &[Process], progress: &Progress) -> Result<(), ProcessError> {
+    let begun = Instant::now();
+    let mut waiting: Vec<Waiting> = tree.iter().flat_map(|process| Waiting::all(process.pid)).collect();
+    while !waiting.is_empty() {
+        if begun.elapsed() > STUCK {
+            return Err(ProcessError::Refused(waiting[0].sentence()));
+        }
+        if progress.is_cancelled() {
+            return Ok(());
+        }
+        std::thread::sleep(STUCK / 100);
+        waiting.retain(Waiting::still_waits);
+    }
+    Ok(())
+}
+
+/// A thread that waits in the kernel and cannot be interrupted.
+#[derive(Debug, PartialEq, Eq)]
+struct Waiting {
+    pid: Pid,
+    thread: Pid,
+    /// How often it had given up its CPU: a thread that waits for one thing after another gives it up each time.
+    switches: String,
+}
+
+impl Waiting {
+    fn all(pid: Pid) -> Vec<Self> {
+        let threads = procfs::threads(pid).unwrap_or_default();
+        threads.into_iter().filter_map(|thread| Self::read(pid, thread)).collect()
+    }
+
+    fn read(pid: Pid, thread: Pid) -> Option<Self> {
+        let status = procfs::read_text(pid, &format!("task/{thread}/status")).ok()?;
+        let waits = status.lines().any(|line| line.starts_with("State:\tD"));
+        let switches = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        waits.then(|| Self { pid, thread, switches: switches.trim().to_owned() })
+    }
+
+    fn still_waits(&self) -> bool {
+        Self::read(self.pid, self.thread).as_ref() == Some(self)
+    }
+
+    fn sentence(&self) -> String {
+        let Self { pid, thread, .. } = self;
+        format!(
+            "thread {thread} of process {pid} has been waiting in the kernel for {} s and cannot be interrupted, as for a \
+             vforked child that calls exec or ends: CRIU could not freeze it; try again later",
+            STUCK.as_secs()
+        )
+    }
 }
 
 /// CRIU saves System V objects with an IPC namespace, not those of its own (`check_sysvipc_map_dump()`, criu/cr-dump.c).

@@ -115,7 +115,9 @@ impl Watched {
 impl Watching {
     /// Takes the notifications of the program, which has started. Fails if the system allows no filter.
     pub(crate) fn notifications(self) -> io::Result<Notifications> {
-        wire::receive_pipe(&self.0).map(Notifications)
+        // The program has ended the connection without one, or has not started.
+        let refused = || io::Error::other("a filter for them needs CAP_SYS_ADMIN");
+        wire::receive_pipe(&self.0).map(Notifications).map_err(|_| refused())
     }
 }
 
