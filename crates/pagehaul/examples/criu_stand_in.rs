@@ -10,12 +10,13 @@
 //!             complaint), idle (ends with success and does nothing), hang, hang-check (does not end once it saves or restores,
 //!             or when asked what it can do: writes its PID to `hangs` in MEET first, or that of a process that it has made),
 //!             killed (while it restores a process, whose PID it writes to RESTARTED), no-pid (names no restarted process), pid N
-//!             (names this one)
+//!             (names this one), files (cannot restore from pipes)
 //! TREE        PIDs in the images' process tree, separated by commas
 //! PAGES       MiB of pages
 //! GROWTH      processes by which the tree has to grow before it is frozen
 //! MEET        directory in which it writes `announced` once the freeze has begun, and waits for `done` before it freezes
 //! RESTARTED   file that a restart writes "whole" or "broken" to, after a look at the images it was given
+//! IMAGES      directory with more images
 //! MEMORY      file that gets the memory of the first process, which is then saved as CRIU does, and compared by a restart
 
 use std::fs;
@@ -58,7 +59,8 @@ fn main() {
         }
         std::process::exit(i32::from(pretend == "lacks"));
     }
-    if !arguments.iter().any(|word| word == "--stream") {
+    let is_streamed = arguments.iter().any(|word| word == "--stream");
+    if arguments[0] == "dump" && !is_streamed {
         // A trial of what it can save.
         std::process::exit(i32::from(pretend != "corrected"));
     }
@@ -131,7 +133,15 @@ fn main() {
                 let _socket = UnixStream::connect(directory.join("streamer-serve.sock")).unwrap();
                 hang(Command::new("sleep").arg("600").spawn().unwrap().id());
             }
-            restore(&directory);
+            if pretend == "files" {
+                assert!(!is_streamed, "Can't read pages data");
+            }
+            let from = if is_streamed {
+                From::Socket(UnixStream::connect(directory.join("streamer-serve.sock")).unwrap())
+            } else {
+                From::Directory(directory)
+            };
+            restore(from);
             // Some process that lives: nothing is really restarted.
             let parent = rustix::process::getppid().map_or(0, Pid::as_raw_pid).to_string();
             let pid = pretend.strip_prefix("pid ").unwrap_or(&parent);
@@ -231,7 +241,7 @@ fn dump(socket: &mut UnixStream, endless: bool, root: i32) -> bool {
         }
     }
     images().into_iter().all(|(name, content)| {
-        let Ok(mut pipe) = announce(socket, name) else { return false };
+        let Ok(mut pipe) = announce(socket, &name) else { return false };
         while endless && name.starts_with("pages") {
             // Until no process listens any more.
             if pipe.write_all(&content).is_err() {
@@ -250,20 +260,25 @@ fn announce(socket: &mut UnixStream, name: &str) -> std::io::Result<fs::File> {
     Ok(fs::File::from(write))
 }
 
-fn restore(directory: &Path) {
-    let mut socket = UnixStream::connect(directory.join("streamer-serve.sock")).unwrap();
+/// Where images come from.
+enum From {
+    Socket(UnixStream),
+    Directory(PathBuf),
+}
+
+fn restore(mut from: From) {
     let mut whole = true;
     for (name, content) in images() {
-        whole &= fetch(&mut socket, name).is_some_and(|found| found == content);
+        whole &= fetch(&mut from, &name).is_some_and(|found| found == content);
     }
-    whole &= fetch(&mut socket, "missing.img").is_none();
+    whole &= fetch(&mut from, "missing.img").is_none();
     if std::env::var("PRETEND").is_ok_and(|pretend| pretend == "gift") {
-        whole &= fetch(&mut socket, gift::NAME).is_some_and(|found| gift::is_old(&found));
+        whole &= fetch(&mut from, gift::NAME).is_some_and(|found| gift::is_old(&found));
     }
     if let Some(path) = std::env::var_os("MEMORY") {
         let root = std::env::var("TREE").unwrap();
         let [list, pages] = [memory::LIST, memory::PAGES]
-            .map(|name| fetch(&mut socket, &name.replace("PID", &root)).expect("an image of the memory"));
+            .map(|name| fetch(&mut from, &name.replace("PID", &root)).expect("an image of the memory"));
         let differences = memory::differences(Path::new(&path), &list, &pages);
         fs::write(PathBuf::from(&path).with_extension("differences"), differences.join("\n")).unwrap();
         whole &= differences.is_empty();
@@ -271,7 +286,11 @@ fn restore(directory: &Path) {
     fs::write(std::env::var("RESTARTED").unwrap(), if whole { "whole" } else { "broken" }).unwrap();
 }
 
-fn fetch(socket: &mut UnixStream, name: &str) -> Option<Vec<u8>> {
+fn fetch(from: &mut From, name: &str) -> Option<Vec<u8>> {
+    let socket = match from {
+        From::Socket(socket) => socket,
+        From::Directory(directory) => return fs::read(directory.join(name)).ok(),
+    };
     socket.write_all(&request(name)).unwrap();
     let mut reply = [0; 6];
     socket.read_exact(&mut reply).unwrap();
@@ -303,8 +322,8 @@ fn send(socket: &UnixStream, descriptor: OwnedFd) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A process tree, pages that do not compress, and an empty image.
-fn images() -> [(&'static str, Vec<u8>); 3] {
+/// A process tree, pages that do not compress, an empty image, and those of a directory.
+fn images() -> Vec<(String, Vec<u8>)> {
     let mut tree = vec![0x19, 0x43, 0x56, 0x54, 0x30, 0x30, 0x27, 0x50];
     for pid in std::env::var("TREE").unwrap_or_default().split(',').filter_map(|pid| pid.parse::<u64>().ok())
     {
@@ -329,5 +348,14 @@ fn images() -> [(&'static str, Vec<u8>); 3] {
     };
     // Not a whole number of blocks.
     let pages: Vec<u8> = (0..mib * MIB / 8 + 512).flat_map(|_| word()).collect();
-    [("pstree.img", tree), ("pages-1.img", pages), ("empty.img", Vec::new())]
+    let mut images = vec![("pstree.img", tree), ("pages-1.img", pages), ("empty.img", Vec::new())]
+        .into_iter()
+        .map(|(name, content)| (name.to_owned(), content))
+        .collect::<Vec<_>>();
+    let more = std::env::var_os("IMAGES").map(|directory| fs::read_dir(directory).unwrap());
+    for entry in more.into_iter().flatten() {
+        let entry = entry.unwrap();
+        images.push((entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()));
+    }
+    images
 }

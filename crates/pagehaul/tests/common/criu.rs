@@ -1,5 +1,8 @@
 //! The stand-in for CRIU.
 
+// Not every test uses all of it.
+#![allow(dead_code)]
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -16,6 +16,8 @@ use crate::error::ProcessError;
 pub(crate) const LONGEST: usize = 256;
 /// Maximum number of extents of all images: one page each would be 1 TiB.
 const MAX_EXTENTS: usize = 1 << 28;
+/// Maximum size of an image that is read whole: a list of 50 million runs of pages, or 20 million mappings.
+const MAX_SMALL: u64 = 1 << 30;
 
 /// A checkpoint with all that it needs.
 #[derive(Debug)]
@@ -144,7 +146,12 @@ impl Chain {
 
     /// All of a small image, as CRIU wrote it.
     pub(crate) fn content(&self, image: usize) -> Result<Vec<u8>, ProcessError> {
-        let mut content = vec![0; self.images.get(image).map_or(0, |image| image.bytes) as usize];
+        let (bytes, name) = self.images.get(image).map_or((0, ""), |image| (image.bytes, &image.name));
+        if bytes > MAX_SMALL {
+            let what = format!("its {name} has {bytes} bytes, which is no size of such an image");
+            return Err(ProcessError::Damaged { path: self.newest().path.clone(), what });
+        }
+        let mut content = vec![0; bytes as usize];
         Reader::new(self)?.read(image, 0, &mut content)?;
         Ok(content)
     }

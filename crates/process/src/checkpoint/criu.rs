@@ -34,6 +34,15 @@ const HARMLESS: [&str; 3] = ["rlimit: ", "tables-save", "tables-legacy-save"];
 /// A complaint that counts more than earlier ones: it first finds out what the kernel can do, and can do without most.
 const FATAL: &str = "when initializing kerndat";
 
+/// How its images come and go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Images {
+    /// By pipes.
+    Streamed,
+    /// As files in its directory.
+    InDirectory,
+}
+
 /// A CRIU that can be run.
 #[derive(Debug, Clone)]
 pub(crate) struct Criu {
@@ -136,10 +145,11 @@ impl Criu {
         Ok(self.ask(&arguments, progress)?.status.is_some_and(|status| status.success()))
     }
 
-    /// Starts one of its actions in a directory. `log` is a file in it. Its system calls can be `watched`.
+    /// Starts one of its actions in a directory, which has its images unless they are streamed. `log` is a file in it. Its system calls can be `watched`.
     pub(crate) fn start(
         &self,
         action: &str,
+        images: Images,
         directory: &Path,
         log: &str,
         arguments: &[String],
@@ -151,6 +161,8 @@ impl Criu {
         // restart is not protected: what CRIU restores would inherit the mask until it has its own.
         let blocked = (action == "dump").then(|| Blocked::new(ENDING)).transpose().map_err(failed)?;
         let mut command = Command::new(&self.program);
+        // It is to let the processes go on if this program is ended.
+        oom::end_no_sooner(&mut command);
         // SAFETY: `signal` may be called between fork and exec, and `install` as well. CRIU must not die of a pipe that was
         // closed, nor of the terminal's Ctrl-C: its parasite code is in the processes.
         unsafe {
@@ -161,15 +173,13 @@ impl Criu {
                 match libc::signal(libc::SIGPIPE, libc::SIG_IGN) {
                     libc::SIG_ERR => Err(io::Error::last_os_error()),
                     _ => Ok(()),
-        // It is to let the processes go on if this program is ended.
-        oom::end_no_sooner(&mut command);
                 }
             })
         };
         let child = command
             .process_group(0)
             .arg(action)
-            .arg("--stream")
+            .args((images == Images::Streamed).then_some("--stream"))
             .arg("-D")
             .arg(directory)
             .args(["-o", log, "-v2"])

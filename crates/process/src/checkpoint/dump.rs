@@ -22,6 +22,7 @@ use super::container::{BLOCK, Image, Index, Run as ImageRun, container_path};
 use super::criu::{self, Criu};
 use super::ending;
 use super::hold::{Hold, Script};
+use super::huge_pages;
 use super::images::{blocks, drain, receive};
 use super::kept::{Completed, Kept};
 use super::losses;
@@ -49,8 +50,8 @@ pub fn checkpoint(
     progress: &Progress,
 ) -> Result<CheckpointReport, ProcessError> {
     let begun = Instant::now();
-    own_options::check(Action::Dump, &options.arguments)?;
     oom::end_this_program_first();
+    own_options::check(Action::Dump, &options.arguments)?;
     procfs::examine(pid)?;
     let criu = Criu::find(options.criu.as_deref(), progress)?;
     criu.check_arguments(&options.arguments, progress)?;
@@ -114,7 +115,8 @@ impl Run<'_> {
         if self.progress.is_cancelled() {
             return Err(ProcessError::Cancelled(self.pid));
         }
-        let expected = tree::resident(&before);
+        let pageable = tree::resident(&before);
+        let expected = pageable.saturating_add(huge_pages::resident(&before)?);
         self.progress.expect(expected);
         let most = self.options.max_memory.unwrap_or_else(limits::half_of_available);
         // They are good for one checkpoint, whether it succeeds or not.
@@ -130,7 +132,7 @@ impl Run<'_> {
         }
         self.progress.enter(Phase::Copy);
         let incremental = Incremental { marks, base: self.base, keeps_marks: self.options.keep_marks };
-        let copy = PreCopy::begin(&before, incremental, expected, most, self.options.threads, self.progress);
+        let copy = PreCopy::begin(&before, incremental, pageable, most, self.options.threads, self.progress);
         if self.progress.is_cancelled() {
             return Err(ProcessError::Cancelled(self.pid));
         }
@@ -154,7 +156,8 @@ impl Run<'_> {
         let opens = copy.as_ref().is_ok_and(PreCopy::watches_files);
         let (watched, watching) = seccomp::watch(self.pid, opens).map_err(resource("watch CRIU"))?;
         let watched = copy.is_ok().then_some(watched);
-        let child = self.criu.start("dump", work.path(), "dump.log", &arguments, watched)?;
+        let child =
+            self.criu.start("dump", criu::Images::Streamed, work.path(), "dump.log", &arguments, watched)?;
         let mut guard = Guard {
             child,
             pid: self.pid,
@@ -399,10 +402,10 @@ impl Run<'_> {
             "criu": self.criu.version,
             "id": self.id,
             "pagehaul": env!("CARGO_PKG_VERSION"),
+            "lost": lost,
             // Seconds since 1970.
             "time": now.map_or(0, |now| now.as_secs()),
         });
-            "lost": lost,
         let needs_base = images.iter().any(|image| !image.runs.is_empty());
         let base = self.base.filter(|_| needs_base).map(|base| base.reference(self.path)).transpose();
         let index = Index { about: about.to_string(), images, base: base.map_err(io::Error::other)? };

@@ -8,6 +8,8 @@ mod criu;
 mod dump;
 mod ending;
 mod hold;
+mod huge_pages;
+mod image_directory;
 mod images;
 mod info;
 mod kept;

@@ -16,13 +16,15 @@ use serde::Serialize;
 
 use super::chain::{Chain, Reader};
 use super::container::{BLOCK, container_path};
-use super::criu::Criu;
+use super::criu::{Criu, Images};
 use super::ending::{self, Made, PipeWriter, ready};
+use super::huge_pages::HugePages;
+use super::image_directory;
 use super::info::check_blocks;
-use super::own_options::{self, Action};
-use super::work_directory::{WorkDirectory, accept_criu};
 use super::losses;
 use super::options::Lost;
+use super::own_options::{self, Action};
+use super::work_directory::{WorkDirectory, accept_criu};
 use super::{pids, timers, wire};
 use crate::error::ProcessError;
 use crate::prepare::living;
@@ -49,10 +51,10 @@ pub struct RestartReport {
     pub image_bytes: u64,
     /// Periodic timers that had expired when they were saved. They fire again one interval after the restart.
     pub rearmed_timers: usize,
-    /// Seconds to verify every block.
-    pub verify_seconds: f64,
     /// What the processes lack, because CRIU does not restore it.
     pub lost: Vec<Lost>,
+    /// Seconds to verify every block.
+    pub verify_seconds: f64,
     /// Seconds for everything.
     pub seconds: f64,
 }
@@ -82,16 +84,24 @@ pub fn restart(
     }
     let verify_seconds = begun.elapsed().as_secs_f64();
     pids::wait_until_free(&pids_of(&chain)?, progress)?;
+    let huge_pages = HugePages::of(&chain)?;
+    huge_pages.check()?;
     let timers = rearmed(&chain)?;
     let work = WorkDirectory::new()?;
     let resource = |action| move |source| ProcessError::Resource { action, source };
-    let listener = work.listen("streamer-serve.sock")?;
+    let listener = if huge_pages.are_private {
+        image_directory::write(&chain, timers.as_ref(), work.path(), options.threads, progress)?;
+        None
+    } else {
+        Some(work.listen("streamer-serve.sock")?)
+    };
     let pid_file = work.path().join("pid");
     let mut arguments = vec!["-d".to_owned(), "--pidfile".to_owned(), pid_file.display().to_string()];
     arguments.extend(options.arguments.iter().cloned());
     let made = Made::begin();
-    let mut child = criu.start("restore", work.path(), "restore.log", &arguments, None)?;
-    let socket = accept_criu(&listener, &mut child, progress);
+    let images = if listener.is_some() { Images::Streamed } else { Images::InDirectory };
+    let mut child = criu.start("restore", images, work.path(), "restore.log", &arguments, None)?;
+    let socket = listener.as_ref().and_then(|listener| accept_criu(listener, &mut child, progress));
     // CRIU would wait for an answer on a connection that is not taken.
     drop(listener);
     let served = match socket {
@@ -131,6 +141,7 @@ pub fn restart(
         criu: criu.version,
         image_bytes,
         rearmed_timers: timers.map_or(0, |timers| timers.count),
+        lost: losses::of(&chain.newest().index.about()),
         verify_seconds,
         seconds: begun.elapsed().as_secs_f64(),
     })
@@ -141,7 +152,6 @@ fn started(pid_file: &Path) -> Result<Pid, ProcessError> {
     let text = fs::read_to_string(pid_file).unwrap_or_default();
     let pid = text.trim().parse().ok().filter(|pid: &Pid| *pid > 0);
     let pid = pid.ok_or(ProcessError::NothingStarted)?;
-        lost: losses::of(&chain.newest().index.about()),
     match living(pid) {
         Ok(_) => Ok(pid),
         Err(ProcessError::NoProcess(_) | ProcessError::Zombie(_)) => Err(ProcessError::NotAlive(pid)),
@@ -159,8 +169,8 @@ fn pids_of(chain: &Chain) -> Result<Vec<Pid>, ProcessError> {
 }
 
 /// The image of open files, changed so that expired periodic timers fire again.
-struct Rearmed {
-    files: Vec<u8>,
+pub(super) struct Rearmed {
+    pub(super) files: Vec<u8>,
     count: usize,
 }
 
@@ -244,19 +254,35 @@ impl<'a> Work for Reading<'a> {
 
 /// Writes an image to its pipe.
 fn give(chain: &Chain, image: usize, mut pipe: PipeWriter<'_>, threads: usize, progress: &Progress) {
+    // All were intact a moment ago: if one is not now, or CRIU has closed its end, the pipe ends here.
+    let _ = write_image(chain, image, threads, |bytes| {
+        let written = pipe.write_all(bytes);
+        progress.advance(Phase::Pack, bytes.len() as u64);
+        written
+    });
+}
+
+/// Passes an image to `write` in pieces, until that fails. A piece that cannot be read is an error of its own.
+pub(super) fn write_image(
+    chain: &Chain,
+    image: usize,
+    threads: usize,
+    mut write: impl FnMut(&[u8]) -> io::Result<()>,
+) -> Result<io::Result<()>, ProcessError> {
     let bytes = chain.images.get(image).map_or(0, |image| image.bytes);
     let work = Reading { chain, image, bytes, next: AtomicUsize::new(0) };
     // Most images are one block, for which this thread is enough.
     let blocks = bytes.div_ceil(BLOCK as u64) as usize;
     let threads = if blocks > 1 { threads.clamp(1, blocks) } else { 0 };
     let buffers = (0..2 * threads + 1).map(|_| Content::default());
+    let mut ended = Ok(Ok(()));
     ordered(&work, "decompress", threads, buffers, |contents| {
-        // All were intact a moment ago: if one is not now, or CRIU has closed its end, the pipe ends here.
-        while let Some(Ok(content)) = contents.recv() {
-            if pipe.write_all(&content.bytes).is_err() {
+        while let Some(content) = contents.recv() {
+            ended = content.map(|content| write(&content.bytes));
+            if !matches!(ended, Ok(Ok(()))) {
                 return;
             }
-            progress.advance(Phase::Pack, content.bytes.len() as u64);
         }
     });
+    ended
 }
