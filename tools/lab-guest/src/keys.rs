@@ -1,6 +1,8 @@
 //! The scenario `keys`: gives keys to all that `pagehaul capture --erase keys` finds, and pages with patterns to owners that
 //! `--keep-…` finds ([`patterns`]), and crashes.
 
+mod encrypted_files;
+
 use crate::patterns;
 use crate::scenario::{self, device_mapper};
 use crate::system::{check, disk, set};
@@ -28,9 +30,10 @@ pub fn crash() -> Result<()> {
     encrypt_disk()?;
     let connection = connect_with_tls()?;
     add_wireguard()?;
+    let files = encrypted_files::make()?;
     notify_host(message::STEP, "keys are set");
     set("/proc/sysrq-trigger", "c")?;
-    drop(connection);
+    drop((connection, files));
     Ok(())
 }
 

@@ -19,11 +19,15 @@ pub enum Secret {
     WireGuardPreshared,
     /// A private key of type `asymmetric`, in the form in which the kernel stores it. Its numbers are random, and no RSA key.
     Asymmetric,
+    /// The master key of a file system, by which it encrypts a file (fscrypt, policies of version 2). The kernel does not keep it.
+    FileSystem,
+    /// The master key of another file, in a keyring (fscrypt, policies of version 1).
+    File,
 }
 
 impl Secret {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::User,
         Self::Logon,
         Self::Disk,
@@ -31,13 +35,15 @@ impl Secret {
         Self::WireGuardPrivate,
         Self::WireGuardPreshared,
         Self::Asymmetric,
+        Self::FileSystem,
+        Self::File,
     ];
 
     /// Returns its number of bytes.
     pub fn len(self) -> usize {
         match self {
             Self::User => 48,
-            Self::Logon | Self::Disk | Self::Asymmetric => 64,
+            Self::Logon | Self::Disk | Self::Asymmetric | Self::FileSystem | Self::File => 64,
             Self::Tls => 16,
             Self::WireGuardPrivate | Self::WireGuardPreshared => 32,
         }

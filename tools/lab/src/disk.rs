@@ -113,6 +113,13 @@ fn format(tools: &Tools, disk: &Disk, features: &str, block: u32, source: Option
     Ok(())
 }
 
+/// Lets files of an ext4 disk be encrypted (fscrypt).
+pub fn allow_encryption(tools: &Tools, disks: &[Disk], serial: &str) -> Result<()> {
+    let disk = disks.iter().find(|disk| disk.serial == serial).context("a disk of the guest")?;
+    tools.run("tune2fs", &["-O", "encrypt", &disk.path.display().to_string()])?;
+    Ok(())
+}
+
 /// Repairs an ext4 disk after a power cut, as a boot does.
 pub fn recover(tools: &Tools, image: &Path) -> Result<()> {
     let mut command = tools.command("e2fsck")?;

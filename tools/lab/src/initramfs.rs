@@ -17,7 +17,7 @@ const DRIVERS: [&str; 6] =
     ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "virtio_balloon", "qemu_fw_cfg"];
 
 /// What the scenario `keys` gives keys to, and the ciphers, which are not found by modprobe in the guest.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 15] = [
     "dm_crypt",
     "tls",
     "wireguard",
@@ -31,6 +31,8 @@ const KEYS: [&str; 13] = [
     "aesni_intel",
     "encrypted_keys",
     "pkcs8_key_parser",
+    "cts",
+    "sha512_generic",
 ];
 
 /// Builds the initramfs of the kernel that crashes. It contains the capture kernel and its initramfs, which also has

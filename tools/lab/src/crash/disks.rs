@@ -39,6 +39,9 @@ pub(super) fn make(config: &Config, kernel: &Kernel, tools: &Tools, draft: &Path
         disk::ext4(tools, draft, serial::CACHE, memory.max(256 << 20), kernel.page_size, None)?,
         disk::ext4(tools, draft, serial::CACHE_PRIVATE, memory.max(256 << 20), 1024, None)?,
     ];
+    if config.scenario.as_deref() == Some("keys") {
+        disk::allow_encryption(tools, &disks, serial::CACHE)?;
+    }
     if !config.after.is_empty() {
         let packages: Vec<&str> = config.packages.iter().map(String::as_str).collect();
         let tree = tree::get(kernel.architecture, &packages)?;
