@@ -9,10 +9,12 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use common::setup::Setup;
+use pagehaul_encryption::{Decrypted, Identity};
+use pagehaul_physmem::file::{PlainFile, ReadAt};
 
 /// Fails once as a file next to it says: `cut` after so many bytes of the dump, `kill` likewise, and kills the capture. `begun` and
 /// `replaced` name a file that another upload writes to, before and after the dump is sent.
@@ -152,6 +154,40 @@ fn a_capture_that_is_killed_continues() {
         let output = scene.capture(&["-t", threads], threads);
         scene.assert_whole(&output, threads);
         assert!(told(&output).contains("were there"), "{}", told(&output));
+    }
+}
+
+/// Each try of an encrypted dump has another key: what an earlier one left is no part of it.
+#[test]
+fn an_encrypted_dump_is_whole_or_begins_anew() {
+    let scene = Scene::new();
+    let keys = concat!(env!("CARGO_MANIFEST_DIR"), "/../encryption/tests/data/");
+    let recipients =
+        ["--encrypt-to", concat!(env!("CARGO_MANIFEST_DIR"), "/../encryption/tests/data/ssh.pub")];
+    let identity = Identity::read(&Path::new(keys).join("ssh")).unwrap();
+    let decrypted = |name: &str| {
+        let file = Decrypted::open(PlainFile::open(&scene.far(name)).unwrap(), &identity).unwrap();
+        let mut bytes = vec![0; file.size() as usize];
+        file.read_exact_at(0, &mut bytes).unwrap();
+        bytes
+    };
+    for (name, fault, bytes) in
+        [("lost", "cut", 1_500_000), ("start", "cut", 10), ("killed", "kill", 2_000_000)]
+    {
+        scene.fails_at(fault, bytes);
+        let mut output = scene.capture(&recipients, name);
+        let mut left = Vec::new();
+        if fault == "kill" {
+            assert_eq!(output.status.code(), None, "{}", told(&output));
+            left = fs::read(scene.far(&format!("{name}.incomplete"))).unwrap();
+            assert_eq!(left.len(), bytes);
+            output = scene.capture(&recipients, name);
+        }
+        assert!(output.status.success(), "{name}: {}", told(&output));
+        assert!(decrypted(name) == scene.stream, "{name}");
+        if fault == "kill" {
+            assert!(fs::read(scene.far(&format!("{name}.incomplete.1"))).unwrap() == left);
+        }
     }
 }
 

@@ -107,6 +107,10 @@ fn a_capture_to_a_store_is_the_stream_that_a_pipe_gets() {
     assert_eq!(denied.status.code(), Some(1), "{}", told(&denied));
     assert!(told(&denied).contains("the same command continues there"), "{}", told(&denied));
     assert!(store.lock().unwrap().objects.is_empty());
+    // Another try of an encrypted dump has another key.
+    let recipients = concat!(env!("CARGO_MANIFEST_DIR"), "/../encryption/tests/data/ssh.pub");
+    let denied = run(&["capture", "-d", "0", "--encrypt-to", recipients, "vmcore", url]);
+    assert!(told(&denied).contains("the same command begins anew"), "{}", told(&denied));
     store.lock().unwrap().denies = false;
 
     let captured = run(&["capture", "-d", "0", "--facts", "vmcore", url]);

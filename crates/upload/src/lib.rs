@@ -192,7 +192,7 @@ fn open<E: From<UploadError>>(
         .to_str()
         .ok_or_else(|| UploadError::refused(format!("cannot write {shown}: the name is not UTF-8")))?;
     if ssh::is_ssh(url) {
-        let session = ssh::Session::begin(text, means.stop)?;
+        let session = ssh::Session::begin(text, means.recipients.is_some(), means.stop)?;
         let send = Box::new(move |stream: &mut Stream| session.send(stream));
         return Ok(Opened { memory: 0, warning: None, send });
     }

@@ -10,6 +10,13 @@ use crate::{Means, Opened, Stream, Uploaded};
 /// Begins an upload to an object, or continues an earlier one.
 pub(crate) fn open(url: &str, most_bytes: u64, means: Means) -> Result<Opened, UploadError> {
     let name = shown(url.as_ref()).display().to_string();
+    // Each try of an encrypted stream has another key.
+    let again = match means.recipients {
+        None => "what was uploaded stays in the store; the same command continues there",
+        Some(_) => {
+            "what was uploaded stays in the store; the same command begins anew, since the dump is encrypted"
+        }
+    };
     let upload = Upload::begin(url, most_bytes, means.memory, means.stop)
         .map_err(|error| UploadError::refused(format!("cannot write {name}: {error}")))?;
     let (room, memory) = (upload.room(), upload.memory());
@@ -26,10 +33,7 @@ pub(crate) fn open(url: &str, most_bytes: u64, means: Means) -> Result<Opened, U
         Err(error @ RemoteError::NotFound(_)) => {
             Err(UploadError::lost(format!("cannot write {name}: {error}"), false))
         }
-        Err(error) => {
-            let again = "what was uploaded stays in the store; the same command continues there";
-            Err(UploadError::refused(format!("cannot write {name}; {again}: {error}")))
-        }
+        Err(error) => Err(UploadError::refused(format!("cannot write {name}; {again}: {error}"))),
     };
     Ok(Opened { memory, warning, send: Box::new(send) })
 }

@@ -164,6 +164,8 @@ pub(crate) struct Session {
     file: RemotePath,
     /// As messages show it.
     url: String,
+    /// Whether each try has other bytes, because the stream is encrypted.
+    begins_anew: bool,
     there: Unfinished,
     stop: Stop,
     moved: Moved,
@@ -171,12 +173,12 @@ pub(crate) struct Session {
 
 impl Session {
     /// Begins an upload, or continues an earlier one. Fails if there is a file of this name: none is replaced.
-    pub(crate) fn begin(url: &str, stop: Stop) -> Result<Self, UploadError> {
+    pub(crate) fn begin(url: &str, begins_anew: bool, stop: Stop) -> Result<Self, UploadError> {
         let name = shown(url.as_ref()).display().to_string();
         let file = RemotePath::parse(url)
             .map_err(|why| UploadError::refused(format!("cannot write {name}: {why}")))?;
         let moved = Moved::default();
-        let mut session = Self { file, url: name, there: Unfinished::None, stop, moved };
+        let mut session = Self { file, url: name, begins_anew, there: Unfinished::None, stop, moved };
         let answer = session.ask(LOOK, &[], false)?;
         let words: Vec<_> = answer.iter().map(String::as_str).collect();
         session.there = match words.as_slice() {
@@ -344,7 +346,9 @@ impl Session {
 
     fn message(&self, why: &str, is_sent: bool) -> String {
         let (url, path) = (&self.url, &self.file.path);
-        let kept = format!("; what was sent is in {path}.incomplete, and the same command continues there");
+        let again =
+            if self.begins_anew { "begins anew, since the dump is encrypted" } else { "continues there" };
+        let kept = format!("; what was sent is in {path}.incomplete, and the same command {again}");
         format!("cannot write {url}: {why}{}", if is_sent { &kept } else { "" })
     }
 
