@@ -7,12 +7,15 @@ mod common {
 use common::setup;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::setup::Setup;
+use pagehaul_encryption::{Decrypted, Identity};
+use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_test_support::server::{Response, Server};
 use serde_json::Value;
 
@@ -152,6 +155,50 @@ fn reports_next_to_an_encrypted_dump_are_encrypted() {
     assert_eq!(json(&facts)["crash_id"], json(&of_dump)["crash_id"]);
 }
 
+/// Neither the text of the log nor a name of a task is in any file of the directory of the dump.
+#[test]
+fn no_report_next_to_an_encrypted_dump_is_in_the_clear() {
+    let setup = Setup::crashed();
+    let capture = |options: &[&str], name: &str| {
+        let line = [&["capture", "-q", "--facts", "--triage=60s"], options, &["vmcore", name]].concat();
+        setup.succeeds(&line);
+    };
+    let in_the_clear = |name: &str| {
+        let bytes = fs::read(setup.path(name)).unwrap();
+        ["sysrq triggered", "writer"]
+            .iter()
+            .any(|word| bytes.windows(word.len()).any(|at| at == word.as_bytes()))
+    };
+    capture(&[], "plain");
+    assert!(in_the_clear("plain.triage"));
+    let before: Vec<_> =
+        fs::read_dir(setup.directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    capture(&["--encrypt-to", &public()], "dump.age");
+    let mut names: Vec<String> = fs::read_dir(setup.directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| !before.contains(path))
+        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["dump.age", "dump.age.facts.json.zst.age", "dump.age.triage.age"]);
+    for name in names {
+        assert!(fs::read(setup.path(&name)).unwrap().starts_with(b"age-encryption.org/v1\n"), "{name}");
+        assert!(!in_the_clear(&name), "{name}");
+    }
+    let report = decrypted(&setup.path("dump.age.triage.age"));
+    assert!(String::from_utf8(report).unwrap().contains("sysrq triggered"));
+}
+
+/// What the holder of the key of age reads.
+fn decrypted(path: &Path) -> Vec<u8> {
+    let file =
+        Decrypted::open(PlainFile::open(path).unwrap(), &Identity::read(&key("age.txt")).unwrap()).unwrap();
+    let mut bytes = vec![0; file.size() as usize];
+    file.read_exact_at(0, &mut bytes).unwrap();
+    bytes
+}
+
 #[test]
 fn what_cannot_be_encrypted_writes_nothing() {
     let setup = Setup::small();
@@ -271,6 +318,36 @@ fn a_full_disk_leaves_an_incomplete_dump() {
 }
 
 #[test]
+fn a_capture_that_is_killed_leaves_a_dump_that_is_incomplete() {
+    let setup = Setup::with_noise(2);
+    // A file of that many blocks of 512 bytes ends the process: SIGXFSZ has no handler.
+    let limited = "ulimit -c 0; ulimit -f 3000; exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited, "sh", setup::BINARY, "capture", "-q", "-d", "0", "--encrypt-to", &public()]);
+    let output = command.args(["vmcore", "cut.age"]).current_dir(setup.directory.path()).output().unwrap();
+    assert_eq!(output.status.signal(), Some(25), "{output:?}");
+    assert!(fs::metadata(setup.path("cut.age")).unwrap().len() > 1 << 20);
+    let identity = text("age.txt");
+    let verify = setup.run(&["verify", "--identity", &identity, "cut.age"]);
+    let said = String::from_utf8(verify.stdout).unwrap();
+    assert!(
+        said.contains("\nwhat is there is unchanged since") && said.ends_with("DAMAGED OR INCOMPLETE\n"),
+        "{said}"
+    );
+    for command in ["info", "verify"] {
+        setup.fails(&[command, "--identity", &identity, "cut.age"], 3);
+    }
+    let found = setup.run(&["info", "--json", "--identity", &identity, "cut.age"]);
+    let found = json(&String::from_utf8(found.stdout).unwrap());
+    assert_eq!(found["complete"], false, "{found}");
+    if let Ok(age) =
+        Command::new("age").args(["-d", "-i"]).arg(key("age.txt")).arg(setup.path("cut.age")).output()
+    {
+        assert!(!age.status.success());
+    }
+}
+
+#[test]
 fn a_variable_that_is_left_over_fails_only_what_needs_a_key() {
     let setup = encrypted();
     let info = |dump: &str| {
@@ -303,7 +380,24 @@ fn a_changed_piece_costs_the_pages_in_it() {
 #[test]
 fn an_encrypted_dump_on_a_server_is_fetched_once_to_verify_it() {
     let setup = Setup::with_noise(8);
-    setup.succeeds(&["capture", "-q", "-d", "0", "--encrypt-to", &public(), "vmcore", "dump.age"]);
+    let (fetched, size) = fetched(&setup, &["verify"]);
+    // Headers and the end are read ahead a second time.
+    assert!((size..size + size / 2).contains(&fetched), "{fetched} of {size} bytes");
+}
+
+#[test]
+fn of_an_encrypted_dump_on_a_server_only_what_is_needed_is_fetched() {
+    let setup = Setup::with_noise(64);
+    let (info, size) = fetched(&setup, &["info"]);
+    let (page, _) = fetched(&setup, &["read", "--phys", "0x5000000", "--len", "4096"]);
+    for fetched in [info, page] {
+        assert!(fetched < size / 4, "{fetched} of {size} bytes");
+    }
+}
+
+/// Runs a command on an encrypted dump on a server. Returns the bytes that it fetched, and those of the dump.
+fn fetched(setup: &Setup, command: &[&str]) -> (u64, u64) {
+    setup.succeeds(&["capture", "-q", "--force", "-d", "0", "--encrypt-to", &public(), "vmcore", "dump.age"]);
     let dump = fs::read(setup.path("dump.age")).unwrap();
     let size = dump.len() as u64;
     let fetched = Arc::new(AtomicU64::new(0));
@@ -316,8 +410,8 @@ fn an_encrypted_dump_on_a_server_is_fetched_once_to_verify_it() {
         count.fetch_add(response.body.len() as u64, Ordering::Relaxed);
         response
     });
-    setup.succeeds(&["verify", "--identity", &text("age.txt"), &server.url("/dump.age")]);
-    let fetched = fetched.load(Ordering::Relaxed);
-    // Headers and the end are read ahead a second time.
-    assert!((size..size + size / 2).contains(&fetched), "{fetched} of {size} bytes");
+    let url = server.url("/dump.age");
+    let output = setup.run(&[command, &["--identity", &text("age.txt"), &url]].concat());
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    (fetched.load(Ordering::Relaxed), size)
 }

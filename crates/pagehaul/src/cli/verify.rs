@@ -239,6 +239,12 @@ impl Printed {
         } else if self.changed.is_empty() {
             let some = if self.verdict == Verdict::Readable { " in the files that have them" } else { "" };
             match self.encrypted {
+                true if self.verdict == Verdict::Damaged => {
+                    writeln!(
+                        out,
+                        "what is there is unchanged since it was encrypted; earlier damage is not detected"
+                    )?;
+                }
                 true => writeln!(out, "unchanged since it was encrypted; earlier damage is not detected")?,
                 false => writeln!(out, "checksums: no changes{some}")?,
             }
