@@ -18,7 +18,7 @@ fn facts_and_triage_read_the_records_of_a_crash() {
     let lines: Vec<&str> = log.lines().collect();
     let (first, last) = lines.split_at(lines.len() / 2);
     for (part, lines) in [(2, first), (1, last)] {
-        let text = format!("Panic#1 Part{part}\n{}\n", lines.join("\n"));
+        let text = format!("Panic#1 Part{part}\n<6>{}\n", lines.join("\n<6>"));
         fs::write(setup.path(&format!("dmesg-ramoops-{}", part - 1)), text).unwrap();
     }
     let records = ["dmesg-ramoops-0", "dmesg-ramoops-1"];
@@ -31,8 +31,18 @@ fn facts_and_triage_read_the_records_of_a_crash() {
     let json: Value =
         serde_json::from_str(&setup.succeeds(&[&["triage", "--json"], &records[..]].concat())).unwrap();
     assert_eq!(json, facts);
-    let said = setup.fails(&["triage", "--stacks", records[0]], 1);
-    assert!(said.contains("pstore has only the end of the log"), "{said}");
+    for more in [&["--stacks"][..], &["--tasks"], &["--pid", "1"], &["--section", "memory"], &["-s", "log"]] {
+        let said = setup.fails(&[&["triage"], more, &records[..1]].concat(), 1);
+        assert!(said.contains("pstore has only the end of the log"), "{more:?}: {said}");
+    }
+    // Compressed by zstd, and damaged between two lines.
+    fs::write(setup.path("dmesg-ramoops-2.enc.z"), b"\x28\xb5\x2f\xfd\x60").unwrap();
+    let said = setup.fails(&["facts", "dmesg-ramoops-2.enc.z"], 1);
+    assert!(said.contains("LZO, LZ4, 842 and zstd, which kernels before 6.6"), "{said}");
+    let text = fs::read_to_string(setup.path(records[1])).unwrap();
+    fs::write(setup.path("damaged"), text.replacen("\n<6>", "\n\u{1}6>", 5)).unwrap();
+    let said = setup.fails(&["facts", "damaged", records[0]], 3);
+    assert!(said.contains("damaged: 4 of its lines have no level"), "{said}");
     let said = setup.fails(&["facts", records[0], "vmcore"], 1);
     assert!(said.contains("vmcore is not a record of pstore"), "{said}");
 }
@@ -141,6 +151,16 @@ fn of_records_of_two_boots_the_newest_are_explained_alone() {
     assert_eq!(text.replace(&format!("{left_out}\n"), ""), newest);
     let output = setup.run(&[&["facts"], &all[..]].concat());
     assert_eq!(String::from_utf8_lossy(&output.stderr), format!("pagehaul: {left_out}\n"));
+    // A clock that was wrong does not make the older crash the newer one.
+    let year_2100 = 4_102_444_800;
+    write("dmesg-erst-1", &old[0], year_2100);
+    let said = setup.fails(&[&["triage"], &all[2..], &["dmesg-erst-1"]].concat(), 1);
+    assert!(said.contains("dmesg-erst-1: written in the future"), "{said}");
+    assert!(said.contains("part 1 of Panic#1 is there twice"), "{said}");
+    write("dmesg-erst-5", &three, year_2100);
+    let text = setup.succeeds(&[&["triage"], &all[2..]].concat());
+    assert!(text.contains("dmesg-erst-5: written in the future"), "{text}");
+    write("dmesg-erst-5", &three, 2_000_001);
     // Copies that were made at once cannot be told apart.
     write("dmesg-erst-1", &old[0], 2_000_000);
     write("dmesg-erst-2", &old[1], 2_000_000);

@@ -4,13 +4,13 @@
 mod boots;
 mod record;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 
 use pagehaul_kernel::Caller;
 
 pub use self::record::is_pstore;
-use self::record::{File, Part};
+use self::record::{File, Part, may_be_compressed};
 use crate::crash::Crash;
 use crate::document::{Facts, LogRecord, Missing, SCHEMA_VERSION};
 use crate::identity::id_of_records;
@@ -20,6 +20,10 @@ use crate::line::{Line, line_of_text, time_of_text};
 const MAX_BYTES: usize = 8 << 20;
 /// Files that a remark names, and ranges of parts.
 const NAMED: usize = 10;
+/// What is said of a file that is no text.
+const OTHERWISE_COMPRESSED: &str = "it is damaged, no record, or not compressed by DEFLATE: LZO, LZ4, 842 and zstd, which kernels before \
+                                    6.6 could use, are not read";
+
 /// Why files are no records of a crash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PstoreError {
@@ -28,6 +32,9 @@ pub enum PstoreError {
         "expected records of a kernel log in pstore, each of which begins with a line such as `Panic#1 Part1`"
     )]
     NoRecord,
+    /// None of them is one, and one is no text.
+    #[error("{OTHERWISE_COMPRESSED}")]
+    Compressed,
     /// There are two of one part.
     #[error("part {part} of {reason}#{count} is there twice, with other text: name the records of one crash")]
     Twice {
@@ -127,11 +134,18 @@ fn chosen(files: &[PstoreFile]) -> Result<Chosen, PstoreError> {
             return Err(PstoreError::TooLong);
         }
         if read.parts.is_empty() {
-            faults.push(Remark::new(vec![number], "it is damaged, or no record"));
+            let what = match may_be_compressed(&file.bytes) {
+                true => OTHERWISE_COMPRESSED,
+                false => "it is damaged, or no record",
+            };
+            faults.push(Remark::new(vec![number], what));
         }
         lost.push(read.lost_blocks);
         read.parts.iter_mut().for_each(|part| part.release = release_of(&part.text));
         parts.extend(read.parts);
+    }
+    if parts.is_empty() && files.iter().any(|file| may_be_compressed(&file.bytes)) {
+        return Err(PstoreError::Compressed);
     }
     let times: Vec<Option<u64>> = files.iter().map(|file| file.written).collect();
     let (parts, without_line) = with_lines(parts);
@@ -148,6 +162,17 @@ fn chosen(files: &[PstoreFile]) -> Result<Chosen, PstoreError> {
             _ => "they are cut: what followed their last lines is missing",
         };
         faults.push(Remark::new(cut, what));
+    }
+    let mut odd: BTreeMap<usize, usize> = BTreeMap::new();
+    for part in parts.iter().filter(|part| part.odd_lines > 0) {
+        *odd.entry(part.file).or_default() += part.odd_lines;
+    }
+    for (file, lines) in odd {
+        let what = match lines {
+            1 => "a line of it has no level, or bytes that are no text: it is damaged".to_owned(),
+            _ => format!("{lines} of its lines have no level, or bytes that are no text: it is damaged"),
+        };
+        faults.push(Remark::new(vec![file], what));
     }
     for (file, blocks) in lost.into_iter().enumerate().filter(|(file, blocks)| *blocks > 0 && is_used(file)) {
         let what = format!("its memory was damaged: {blocks} blocks could not be corrected");
@@ -437,6 +462,44 @@ mod tests {
         assert!(damaged.missing.iter().any(|missing| missing.reason.contains(": 2 blocks could not be")));
         // One of the log that says the same has a level.
         assert_eq!(facts(&["Panic#1 Part1\n<6>No errors detected\n"]).unwrap().log.len(), 1);
+    }
+
+    #[test]
+    fn damage_between_lines_is_told() {
+        let faults = |text: &str| {
+            let records = read(&[text.as_bytes().to_vec()]).unwrap();
+            records.faults.iter().map(Remark::numbered).collect::<Vec<_>>()
+        };
+        let whole = "Panic#1 Part1\nof a line\n<6>[    1.000000] one\n<6>[    2.000000] \u{e9}\t\n<0>[    3.000000] Kernel panic - not syncing: x\n";
+        assert_eq!(faults(whole), Vec::<String>::new());
+        // No level: by hand.
+        assert_eq!(faults("Panic#1 Part1\n[    1.000000] one\n[    2.000000] two\n"), Vec::<String>::new());
+        let one = "file 1: a line of it has no level, or bytes that are no text: it is damaged";
+        for (from, to) in [("<6>[    2", "\u{7f}6>[    2"), ("\u{e9}", "\0"), ("\n<0>", "\n\u{1}0>")] {
+            assert_eq!(faults(&whole.replace(from, to)), [one], "{to:?}");
+        }
+        let mut bytes = whole.replace("one", "o\0e").into_bytes();
+        let at = bytes.iter().position(|byte| *byte == 0xc3).unwrap();
+        bytes[at] = 0x43;
+        let records = read(&[bytes]).unwrap();
+        assert_eq!(
+            records.faults[0].numbered(),
+            "file 1: 2 of its lines have no level, or bytes that are no text: it is damaged"
+        );
+        // What is there is explained.
+        assert!(records.facts.crash.is_some());
+    }
+
+    #[test]
+    fn records_that_another_compressor_made_are_told() {
+        let end = b"Panic#1 Part1\n<0>[    3.000000] Kernel panic - not syncing: x\n";
+        // The start of a frame of zstd, of a block of LZ4, and of one of LZO1X.
+        for start in [&b"\x28\xb5\x2f\xfd\x60"[..], b"\xf0\x03Panic#2 Part1\n", b"\x1fPanic#2 Part1\n\0"] {
+            let records = read(&[start.to_vec(), end.to_vec()]).unwrap();
+            let faults: Vec<String> = records.faults.iter().map(Remark::numbered).collect();
+            assert_eq!(faults, [format!("file 1: {OTHERWISE_COMPRESSED}")]);
+            assert_eq!(read(&[start.to_vec()]).unwrap_err(), PstoreError::Compressed);
+        }
     }
 
     #[test]

@@ -111,6 +111,34 @@ pub(super) struct Part {
     pub(super) file: usize,
     /// Release of the kernel, if a line has it.
     pub(super) release: Option<String>,
+    /// Lines that the kernel did not write so.
+    pub(super) odd_lines: usize,
+}
+
+impl Part {
+    /// Counts lines that the kernel does not write: those with bytes that are no text, and those without their level. The first may begin
+    /// within a line. If none has a level, somebody took them off.
+    fn count_odd_lines(&mut self) {
+        let has_level = |line: &str| after_level(line).is_some();
+        let levels = self.text.lines().any(has_level);
+        let is_odd = |(number, line): (usize, &str)| {
+            line.contains(|letter: char| letter == char::REPLACEMENT_CHARACTER || letter == '\0')
+                || levels && number > 0 && !has_level(line)
+        };
+        self.odd_lines = self.text.lines().enumerate().filter(|line| is_odd(*line)).count();
+    }
+}
+
+/// Returns what follows the level of a line: `<4>`.
+fn after_level(line: &str) -> Option<&str> {
+    let (level, rest) = line.strip_prefix('<')?.split_once('>')?;
+    level.parse::<u32>().is_ok().then_some(rest)
+}
+
+/// Returns whether a file that has no part has bytes that are no text, as one has that was compressed otherwise. Until 438b805003a0 (6.6)
+/// a kernel could be configured to compress by LZO, LZ4, 842 or zstd.
+pub(super) fn may_be_compressed(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).map_or(true, |text| text.contains('\0'))
 }
 
 /// What is in a file.
@@ -151,6 +179,7 @@ impl File {
                     is_cut: false,
                     file: number,
                     release: None,
+                    odd_lines: 0,
                 });
             } else if let Some(blocks) = lost_blocks(line) {
                 this.lost_blocks = this.lost_blocks.saturating_add(blocks);
@@ -174,6 +203,7 @@ impl File {
         if let Some(last) = this.parts.last_mut() {
             last.is_cut |= is_cut;
         }
+        this.parts.iter_mut().for_each(Part::count_odd_lines);
         this
     }
 

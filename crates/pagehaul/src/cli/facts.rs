@@ -57,7 +57,9 @@ pub(crate) fn run(arguments: &FactsArguments) -> anyhow::Result<ExitCode> {
     arguments.dumps.identity.hold(&arguments.dumps.dumps)?;
     sandbox::enter(Sandbox::reading(&arguments.dumps.dumps))?;
     let mut status = ExitCode::SUCCESS;
-    let mut written = stored(&arguments.dumps.dumps)?;
+    // The kernel may have compressed a record in the format of stored facts.
+    let is_record = arguments.dumps.dumps.iter().any(|path| pstore::is_not_decompressed(path));
+    let mut written = if is_record { None } else { stored(&arguments.dumps.dumps)? };
     if written.is_none()
         && let Some(records) = pstore::read(&arguments.dumps.dumps, redaction.is_none())?
     {

@@ -1,8 +1,8 @@
 //! Records of a kernel log in pstore, in place of a dump.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use pagehaul_facts::{Facts, PstoreError, PstoreFile, PstoreRecords, Remark, is_pstore};
@@ -14,6 +14,14 @@ use crate::exit;
 
 /// Bytes of a file that are read. Records have 1 KiB (EFI) to a few MiB.
 const MAX_FILE: u64 = 16 << 20;
+
+/// How far the clock of the machine that wrote a record may be ahead of this one's.
+const AHEAD: Duration = Duration::from_secs(24 * 3600);
+
+/// Whether a record has the name that the kernel gives to those that it could not decompress.
+pub(crate) fn is_not_decompressed(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().ends_with(b".enc.z")
+}
 
 /// Records that were read.
 pub(crate) struct Records {
@@ -30,13 +38,14 @@ pub(crate) fn read(paths: &[PathBuf], named: bool) -> anyhow::Result<Option<Reco
         return Ok(None);
     }
     let (mut files, mut has_record) = (Vec::new(), false);
-    for path in paths {
+    let latest = SystemTime::now().checked_add(AHEAD);
+    let mut in_future = Vec::new();
+    for (number, path) in paths.iter().enumerate() {
         let file = open_file(path)?;
         let context = || format!("cannot read {}", file.path().display());
         let mut start = [0; 64];
         let count = file.read_at(0, &mut start).with_context(context)?;
-        // The kernel names those so that it could not decompress.
-        let compressed = path.as_os_str().as_encoded_bytes().ends_with(b".enc.z");
+        let compressed = is_not_decompressed(path);
         let is_record = is_pstore(start.get(..count).unwrap_or_default());
         // A smaller file can be a record that is cut.
         if !compressed && !is_record && file.size() > start.len() as u64 {
@@ -51,7 +60,11 @@ pub(crate) fn read(paths: &[PathBuf], named: bool) -> anyhow::Result<Option<Reco
         has_record |= compressed || is_record;
         let mut bytes = vec![0; file.size().min(MAX_FILE) as usize];
         file.read_exact_at(0, &mut bytes).with_context(context)?;
-        let written = path.metadata().and_then(|found| found.modified()).ok();
+        let mut written = path.metadata().and_then(|found| found.modified()).ok();
+        if written > latest {
+            in_future.push(number);
+            written = None;
+        }
         let written = written.and_then(|time| Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs()));
         files.push(PstoreFile { bytes, written });
     }
@@ -59,8 +72,12 @@ pub(crate) fn read(paths: &[PathBuf], named: bool) -> anyhow::Result<Option<Reco
         return Ok(None);
     }
     let path_of = |file: usize| paths.get(file).map(|path| path.display().to_string()).unwrap_or_default();
+    let in_future = (!in_future.is_empty()).then(|| {
+        let what = "written in the future, by this machine's clock: their times are not used".to_owned();
+        Remark { files: in_future, what, other: None }
+    });
     let records = Facts::from_pstore(&files, concat!("pagehaul ", env!("CARGO_PKG_VERSION")).to_owned());
-    let PstoreRecords { facts, of_all, files, has_end, faults, left_out } = records.map_err(|error| {
+    let PstoreRecords { facts, of_all, files, has_end, faults, mut left_out } = records.map_err(|error| {
         let named = match &error {
             PstoreError::Twice { files: [one, other], .. } if one != other => {
                 format!("{} and {}", path_of(*one), path_of(*other))
@@ -68,8 +85,12 @@ pub(crate) fn read(paths: &[PathBuf], named: bool) -> anyhow::Result<Option<Reco
             PstoreError::Twice { files: [one, _], .. } => path_of(*one),
             _ => path_of(0),
         };
+        if let Some(remark) = &in_future {
+            tell!("pagehaul: {}", remark.sentence(path_of));
+        }
         anyhow::Error::from(error).context(named)
     })?;
+    left_out.extend(in_future);
     let name = |file: usize| match paths.get(file) {
         Some(path) if named => path.display().to_string(),
         _ => format!("file {}", file + 1),

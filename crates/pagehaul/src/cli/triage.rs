@@ -424,9 +424,10 @@ fn show_pstore(
     let html = arguments.html.is_some();
     #[cfg(not(feature = "html"))]
     let html = false;
-    if html || arguments.pid.is_some() || arguments.tasks || arguments.stacks {
+    let asks_for_more = !arguments.section.is_empty() || arguments.pid.is_some();
+    if html || asks_for_more || arguments.tasks || arguments.stacks {
         anyhow::bail!(
-            "pstore has only the end of the log: neither tasks nor stacks, and no web page is made of it"
+            "pstore has only the end of the log: neither sections, tasks nor stacks, and no web page is made of it"
         );
     }
     if let Some(redaction) = redaction {
