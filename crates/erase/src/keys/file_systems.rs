@@ -11,6 +11,8 @@ use crate::collect::Collector;
 
 /// Keys in one bucket.
 const MAX_KEYS: usize = 1 << 16;
+/// Inodes of one file system.
+const MAX_INODES: u64 = 1 << 24;
 /// Buckets of `fscrypt_direct_keys`.
 const DIRECT_BUCKETS: u64 = 64;
 /// Keys of each mode, by policy: arrays until a list (`mk_mode_keys`) replaced them between 6.1 and 6.12.
@@ -129,16 +131,31 @@ fn of_inodes(
         Ok(offset) => offset,
         Err(_) => block.get("s_cop")?.target()?.get("inode_info_offs")?.signed()? as u64,
     };
-    let inodes = block.get("s_inodes")?.list("inode", "i_sb_list")?;
-    out.broken("inodes of file systems", inodes.broken);
-    for inode in inodes.items {
-        let info = machine.memory().u64(inode.address().wrapping_add(offset))?;
+    // There may be millions: none is kept.
+    let link = space.offset_of("inode", "i_sb_list")?;
+    let head = block.get("s_inodes")?.address();
+    let mut at = machine.memory().u64(head)?;
+    // A list that meets itself meets a node that was marked at a power of two.
+    let mut marked = head;
+    for number in 1..=MAX_INODES {
+        if at == head {
+            return Ok(());
+        }
+        let info = machine.memory().u64(at.wrapping_sub(link).wrapping_add(offset))?;
         if info != 0 {
             let info = space.object(info, record)?;
             erase_prepared(&info.get("ci_enc_key")?, transforms, out)?;
             out.erase_members("fscrypt_inode_info.ci_dirhash_key", &info, &["ci_dirhash_key"])?;
         }
+        at = machine.memory().u64(at)?;
+        if at == marked && at != head {
+            break;
+        }
+        if number.is_power_of_two() {
+            marked = at;
+        }
     }
+    out.gap(format!("inodes of file systems: the list at {head:#x} has too many, or meets itself"));
     Ok(())
 }
 
