@@ -10,41 +10,63 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use common::{pagehaul, succeeds};
+use lab_guest::Class;
 use lab_guest::pattern::{PAGE, PAGES, Pattern, TAG};
+use lab_guest::stamp::{self, StampCheck};
 use serde_json::Value;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 16 << 20;
+/// Classes of pages that are looked for.
+const CLASSES: [Class; 4] = [Class::Cache, Class::CachePrivate, Class::HugeTlb, Class::Shmem];
 
 fn json(arguments: &[&str], files: &[&Path]) -> Value {
     serde_json::from_str(&succeeds(arguments, files)).unwrap()
 }
 
-/// Returns which patterns are in a file, all pages of them whole. Fails if there are some pages of a pattern only.
-fn patterns(path: &Path) -> BTreeSet<Pattern> {
-    let mut pages: BTreeMap<Pattern, BTreeSet<u64>> = BTreeMap::new();
+/// Passes on all places of a file where a word is, with the page behind it.
+fn each_place(path: &Path, word: u64, mut found: impl FnMut(&[u8])) {
     let mut file = File::open(path).unwrap();
     let mut buffer = Vec::new();
-    let tag = TAG.to_le_bytes();
+    let word = word.to_le_bytes();
     loop {
         let read = file.by_ref().take(CHUNK as u64).read_to_end(&mut buffer).unwrap();
         let is_end = read < CHUNK;
         let end = if is_end { buffer.len() } else { buffer.len() - PAGE };
-        for at in (0..end).step_by(8).filter(|at| buffer[*at..].starts_with(&tag)) {
-            if let Some((pattern, page, is_whole)) = Pattern::find(&buffer[at..]) {
-                assert!(is_whole, "{}: a part of page {page} of {pattern:?}", path.display());
-                pages.entry(pattern).or_default().insert(page);
-            }
+        for at in (0..end).step_by(8).filter(|at| buffer[*at..].starts_with(&word)) {
+            found(&buffer[at..]);
         }
         if is_end {
             break;
         }
         buffer.drain(..end);
     }
+}
+
+/// Returns which patterns are in a file, all pages of them whole. Fails if there are some pages of a pattern only.
+fn patterns(path: &Path) -> BTreeSet<Pattern> {
+    let mut pages: BTreeMap<Pattern, BTreeSet<u64>> = BTreeMap::new();
+    each_place(path, TAG, |bytes| {
+        if let Some((pattern, page, is_whole)) = Pattern::find(bytes) {
+            assert!(is_whole, "{}: a part of page {page} of {pattern:?}", path.display());
+            pages.entry(pattern).or_default().insert(page);
+        }
+    });
     for (pattern, pages) in &pages {
         assert_eq!(pages.len() as u64, PAGES, "{}: {pattern:?}", path.display());
     }
     pages.into_keys().collect()
+}
+
+/// Returns which of `CLASSES` are in a file, by the stamps of their pages.
+fn classes(path: &Path) -> Vec<Class> {
+    let mut stamps = Vec::new();
+    each_place(path, stamp::MAGIC, |bytes| {
+        if let StampCheck::Intact(found) = stamp::identify(bytes.get(..PAGE).unwrap_or(bytes)) {
+            stamps.push(found.class);
+        }
+    });
+    CLASSES.into_iter().filter(|class| stamps.contains(class)).collect()
 }
 
 fn check(vmcore: &Path, kernel: &str) {
@@ -96,6 +118,19 @@ fn check(vmcore: &Path, kernel: &str) {
         let record = record["owners"].as_str().unwrap();
         // Names would outlast `--erase names`.
         assert!(!record.is_empty() && !record.contains("scene-"), "{record}");
+    }
+    // Pages of files on ext4, with and without buffer heads, of hugetlb, and of tmpfs, which the first process has.
+    let after = path("after");
+    for (options, expected) in [
+        (&["-d", "0"][..], &CLASSES[..]),
+        (&["--drop-file-systems", "ext4", "-d", "0"], &CLASSES[2..]),
+        (&["--keep-pid", "1"], &CLASSES[2..]),
+        (&["--keep-cgroup", "/scene"], &[]),
+    ] {
+        let elf: Vec<&str> =
+            ["convert", "-q", "--force", "-f", "elf"].iter().chain(options).copied().collect();
+        succeeds(&elf, &[vmcore, &after]);
+        assert_eq!(classes(&after), expected, "{kernel}: {options:?}");
     }
     let small = path("small");
     succeeds(&["convert", "-q", "-d", "31"], &[vmcore, &small]);
