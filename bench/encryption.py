@@ -30,7 +30,8 @@ def capture(pagehaul, vmcore, options):
 def main():
     pagehaul, vmcore, recipient = sys.argv[1:4]
     rounds = int(sys.argv[4]) if len(sys.argv) > 4 else 21
-    print("| level, codec | dump | wall, CPU in the clear | wall, CPU encrypted | wall | CPU |\n|---|---|---|---|---|---|")
+    print("| level, codec | dump | wall, CPU in the clear | wall, CPU encrypted | wall | CPU |")
+    print("|---|---|---|---|---|---|")
     for level in ("31", "0"):
         for codec in ("lzo", "zstd"):
             options = ["-d", level, "-c", codec]
@@ -38,12 +39,15 @@ def main():
             for _ in range(rounds):
                 plain = capture(pagehaul, vmcore, options)
                 rows.append((plain, capture(pagehaul, vmcore, [*options, "--encrypt-to", recipient])))
-            median = lambda of: statistics.median(map(of, rows))
+
+            def median(of):
+                return statistics.median(map(of, rows))
+
             print(f"| `-d {level}`, {codec} | {rows[0][1][2] / 1e6:.0f} MB "
                   f"| {median(lambda row: row[0][0]):.2f} s, {median(lambda row: row[0][1]):.2f} s "
                   f"| {median(lambda row: row[1][0]):.2f} s, {median(lambda row: row[1][1]):.2f} s "
-                  f"| {median(lambda row: row[1][0] / row[0][0]):.2f} | {median(lambda row: row[1][1] / row[0][1]):.2f} |",
-                  flush=True)
+                  f"| {median(lambda row: row[1][0] / row[0][0]):.2f} "
+                  f"| {median(lambda row: row[1][1] / row[0][1]):.2f} |", flush=True)
     os.unlink(OUTPUT)
 
 
