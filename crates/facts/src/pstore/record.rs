@@ -122,8 +122,7 @@ impl Part {
         let has_level = |line: &str| after_level(line).is_some();
         let levels = self.text.lines().any(has_level);
         let is_odd = |(number, line): (usize, &str)| {
-            line.contains(|letter: char| letter == char::REPLACEMENT_CHARACTER || letter == '\0')
-                || levels && number > 0 && !has_level(line)
+            line.contains([char::REPLACEMENT_CHARACTER, '\0']) || levels && number > 0 && !has_level(line)
         };
         self.odd_lines = self.text.lines().enumerate().filter(|line| is_odd(*line)).count();
     }
