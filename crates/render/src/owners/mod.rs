@@ -257,7 +257,42 @@ fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use pagehaul_owners::{Cgroups, Row, RowKind};
+
     use super::*;
+
+    /// Rows have pages that are not managed where struct pages cannot be read.
+    #[test]
+    fn shares_are_of_the_sum_of_all_rows() {
+        let balance = |managed| Balance {
+            page_size: PageSize::KIB_4,
+            managed: Some(PageCount::new(managed)),
+            rows: vec![Row {
+                kind: RowKind::Undecided,
+                pages: PageCount::new(2000),
+                owners: Vec::new(),
+                owner_count: 0,
+            }],
+            outside: Vec::new(),
+            suspects: Vec::new(),
+            cgroups: Cgroups::default(),
+            fragmentation: None,
+            stacks: None,
+            sites: None,
+            identities: Vec::new(),
+            missing: Vec::new(),
+        };
+        let table =
+            |managed| text(&balance(managed)).lines().skip(1).take(2).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(
+            table(1000),
+            [" undecided  2,000  7.8 MiB  100.0 %", " all pages  2,000  7.8 MiB  100.0 %"]
+        );
+        assert_eq!(
+            table(2000),
+            [" undecided  2,000  7.8 MiB  100.0 %", " managed    2,000  7.8 MiB  100.0 %"]
+        );
+    }
 
     #[test]
     fn no_check_is_not_one_that_holds() {
