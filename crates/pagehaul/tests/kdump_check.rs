@@ -171,6 +171,25 @@ fn a_report_without_a_dump_names_the_newest_records_of_pstore() {
         format!("{}/var/lib/systemd/pstore/1700009999/001/dmesg-efi-170000999901001", root.display());
     assert!(said.contains("written 2023-11-15"), "{said}");
     assert!(said.contains(&format!("`pagehaul triage {record}`")), "{said}");
+    // Without kdump, too.
+    let config = root.join("etc/default/kdump-tools");
+    let content = fs::read(&config).unwrap();
+    fs::remove_file(&config).unwrap();
+    let (code, said) = report();
+    assert!(code == Some(1) && said.contains("no kdump of a distribution is installed"), "{said}");
+    assert!(said.contains(&format!("`pagehaul triage {record}`")), "{said}");
+    fs::write(&config, content).unwrap();
+    // The pattern of several is not also that of a directory.
+    let second = record.replace("01001", "01002");
+    fs::copy(&record, &second).unwrap();
+    let parent = Path::new(&record).parent().unwrap();
+    let (_, said) = report();
+    assert!(said.contains(&format!("`pagehaul triage {}/dmesg-*`", parent.display())), "{said}");
+    fs::create_dir(parent.join("dmesg-directory")).unwrap();
+    let (_, said) = report();
+    assert!(said.contains(&format!("`pagehaul triage {record} {second}`")), "{said}");
+    fs::remove_dir(parent.join("dmesg-directory")).unwrap();
+    fs::remove_file(&second).unwrap();
     // What systemd-pstore makes of it is read in its place, and a word of the shell has quotes.
     fs::remove_file(&record).unwrap();
     let kept = root.join("var/lib/systemd/pstore/it's odd");
@@ -223,6 +242,10 @@ fn a_truncated_dump_is_reported_as_incomplete() {
     good(root);
     setup.succeeds(&["makedumpfile", "-l", "-d", "0", "vmcore", "whole"]);
     let whole = fs::read(setup.path("whole")).unwrap();
+    let record = "var/lib/systemd/pstore/1/dmesg-ramoops-0";
+    write(root, record, "Panic#1 Part1\n<0>[    1.0] Kernel panic - not syncing: sysrq\n");
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_009_999);
+    fs::File::options().write(true).open(root.join(record)).unwrap().set_modified(time).unwrap();
     for (bytes, code, word) in
         [(whole.len(), 0, "complete"), (whole.len() - 1, 3, "INCOMPLETE"), (whole.len() / 2, 3, "INCOMPLETE")]
     {
@@ -233,5 +256,8 @@ fn a_truncated_dump_is_reported_as_incomplete() {
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(code), "{bytes} {text}");
         assert!(text.contains(&format!("/dump.1: {word}, ")), "{text}");
+        // The log may be that of another crash.
+        assert!(text.contains("a kernel's log, too, written 2023-11-15"), "{text}");
+        assert!(text.contains(&format!("`pagehaul triage {}/{record}`", root.display())), "{text}");
     }
 }

@@ -1,5 +1,6 @@
 //! `pagehaul kdump report`.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -55,32 +56,34 @@ struct Report {
     booted: Option<u64>,
     planned: Option<Test>,
     pstore: Vec<PathBuf>,
+    /// When the newest of these was written.
+    pstore_written: Option<u64>,
+    /// The command that reads them.
+    #[serde(skip)]
+    read_pstore: String,
 }
 
 pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     let root = arguments.root.open()?;
     let facts = Facts::read(&root);
-    let Some(config) = &facts.config else { bail!("no kdump of a distribution is installed") };
+    let (mut records, written) = pstore::records(&root, pagehaul_facts::is_pstore);
+    let read_pstore = read_records(&root, &records);
+    let mut kept = match records.is_empty() {
+        true => String::new(),
+        false => format!("; pstore has the end of a kernel's log, written {}: `{read_pstore}`", utc(written)),
+    };
+    let Some(config) = &facts.config else { bail!("no kdump of a distribution is installed{kept}") };
     let Target::Directory(directory) = &config.target else {
-        bail!("dumps do not go to a local directory; look at the target: `pagehaul info DUMP`");
+        bail!("dumps do not go to a local directory; look at the target: `pagehaul info DUMP`{kept}");
     };
     let planned = Test::last(&root)?;
     let since = planned.as_ref().map_or(0, |test| test.time);
-    let (mut records, written) = pstore::records(&root, pagehaul_facts::is_pstore);
     if written < since {
         records.clear();
+        kept.clear();
     }
     let Some((dump, ended)) = newest(&root, directory, since) else {
         let after = if since > 0 { format!(" since `kdump test` at {}", utc(since)) } else { String::new() };
-        let kept = if records.is_empty() {
-            String::new()
-        } else {
-            format!(
-                "; pstore has the end of a kernel's log, written {}: `{}`",
-                utc(written),
-                read_records(&root, &records)
-            )
-        };
         bail!("no dump in {}{after}; the console's log shows why{kept}", directory.display());
     };
     let booted = root.read("/proc/stat").unwrap_or_default();
@@ -113,7 +116,9 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         crashed,
         planned,
         dump,
+        pstore_written: (!records.is_empty()).then_some(written),
         pstore: records.iter().map(|path| root.path(path)).collect(),
+        read_pstore,
     };
     arguments.json.print(&report, text)?;
     Ok(match report.complete {
@@ -125,7 +130,15 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
 
 /// The command that reads records of pstore.
 fn read_records(root: &Root, records: &[PathBuf]) -> String {
-    format!("pagehaul triage {}", words(&records.iter().map(|path| root.path(path)).collect::<Vec<_>>()))
+    let directory = records.first().and_then(|path| path.parent()).unwrap_or(Path::new("/"));
+    let is_dmesg = |name: &OsString| name.as_encoded_bytes().starts_with(b"dmesg-");
+    // The pattern may be that of other files and directories, too.
+    let names = root.names(directory).into_iter().filter(is_dmesg).count();
+    let words: Vec<String> = match records {
+        [_, _, ..] if names == records.len() => vec![format!("{}/dmesg-*", word(&root.path(directory)))],
+        _ => records.iter().map(|path| word(&root.path(path))).collect(),
+    };
+    format!("pagehaul triage {}", words.join(" "))
 }
 
 /// Whether Debian's scripts had not yet given a dump its name.
@@ -133,16 +146,11 @@ fn is_named_incomplete(dump: &Path) -> bool {
     dump.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"dump-incomplete"))
 }
 
-/// The words of a shell that name files of one directory.
-fn words(paths: &[PathBuf]) -> String {
-    let (last, pattern) = match paths {
-        [path] => (path.as_path(), ""),
-        _ => (paths.first().and_then(|path| path.parent()).unwrap_or(Path::new("/")), "/dmesg-*"),
-    };
-    let last = last.display().to_string();
+/// The word of a shell that names a file.
+fn word(path: &Path) -> String {
+    let path = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    let word = if last.chars().all(is_plain) { last } else { format!("'{}'", last.replace('\'', "'\\''")) };
-    format!("{word}{pattern}")
+    if path.chars().all(is_plain) { path } else { format!("'{}'", path.replace('\'', "'\\''")) }
 }
 
 /// The newest dump in a directory or one below it, with the time of its last change, as the distributions' scripts name dumps.
@@ -198,8 +206,9 @@ fn text(report: &Report) -> String {
             out += &format!("{phase}: {}\n", seconds(time));
         }
     }
-    if !report.pstore.is_empty() {
-        out += &format!("pstore has the end of a kernel's log, too: {}\n", words(&report.pstore));
+    if let Some(written) = report.pstore_written {
+        let (written, read) = (utc(written), &report.read_pstore);
+        out += &format!("pstore has the end of a kernel's log, too, written {written}: `{read}`\n");
     }
     if let Some(test) = &report.planned {
         let ratio = report.dump_bytes as f64 / test.dump_bytes.max(1) as f64;
