@@ -33,27 +33,72 @@ pub fn inflate(data: &[u8], limit: usize) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns what streams of either format can begin with whose end is missing, at most `limit` bytes each. What contradicts a format, or
-/// is whole, is none of these. libdeflate, which decompresses whole streams, does not keep what precedes an error.
-pub fn inflate_cut(data: &[u8], limit: usize) -> Vec<Vec<u8>> {
+/// Why only the start of a stream is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Its end is missing.
+    Cut,
+    /// What follows contradicts the format.
+    Damaged {
+        /// Bytes of the compressed data before that.
+        read: usize,
+    },
+    /// It is whole, but its checksum (Adler-32, of zlib's format) is that of other bytes.
+    Checksum,
+    /// It is longer than the limit.
+    TooLong,
+}
+
+/// The start of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Start {
+    /// What it decompresses to.
+    pub bytes: Vec<u8>,
+    /// Why this is not all of it.
+    pub ending: Ending,
+}
+
+/// Returns what streams of either format begin with that are not whole, at most `limit` bytes each: those that are cut, damaged, longer, or
+/// followed by other bytes, which [`inflate`] does not notice. libdeflate, which decompresses whole streams, does not keep what precedes an error.
+pub fn inflate_start(data: &[u8], limit: usize) -> Vec<Start> {
     [true, false].into_iter().filter_map(|is_zlib| start_of(data, is_zlib, limit)).collect()
 }
 
-fn start_of(data: &[u8], is_zlib: bool, limit: usize) -> Option<Vec<u8>> {
+fn start_of(data: &[u8], is_zlib: bool, limit: usize) -> Option<Start> {
     let mut context = Decompress::new(is_zlib);
-    let mut out = Vec::new();
-    loop {
-        out.reserve(STEP);
-        let (before, read) = (out.len(), context.total_in() as usize);
+    let mut bytes = Vec::new();
+    let ending = loop {
+        bytes.reserve(STEP);
+        let (before, read) = (bytes.len(), context.total_in() as usize);
         let rest = data.get(read..).unwrap_or_default();
-        let status = context.decompress_vec(rest, &mut out, FlushDecompress::None).ok()?;
-        if status == Status::StreamEnd || out.len() > limit {
-            return None;
+        let status = context.decompress_vec(rest, &mut bytes, FlushDecompress::None);
+        let now = context.total_in() as usize;
+        if bytes.len() > limit {
+            bytes.truncate(limit);
+            break Ending::TooLong;
         }
-        if out.len() == before && context.total_in() as usize == read {
-            return (!out.is_empty()).then_some(out);
+        match status {
+            // Only zeros can be padding.
+            Ok(Status::StreamEnd) => {
+                match data.get(now..).unwrap_or_default().iter().all(|byte| *byte == 0) {
+                    true => return None,
+                    false => break Ending::Damaged { read: now },
+                }
+            }
+            Err(_) if is_zlib && is_whole(data, bytes.len()) => break Ending::Checksum,
+            Err(_) => break Ending::Damaged { read: now },
+            Ok(_) if bytes.len() == before && now == read => break Ending::Cut,
+            Ok(_) => {}
         }
-    }
+    };
+    (!bytes.is_empty()).then_some(Start { bytes, ending })
+}
+
+/// Returns whether data in zlib's format has a whole stream of `length` bytes, whatever its checksum says.
+fn is_whole(data: &[u8], length: usize) -> bool {
+    let stream = data.get(2..).unwrap_or_default();
+    let mut out = vec![0; length];
+    Decompressor::new().deflate_decompress(stream, &mut out).is_ok_and(|found| found == length)
 }
 
 #[cfg(test)]
@@ -93,24 +138,53 @@ mod tests {
         zlib.truncate(length);
         for data in [&raw, &zlib] {
             assert!(
-                inflate_cut(data, 1 << 20).iter().all(|found| !found.starts_with(b"line 0 of")),
+                inflate_start(data, 1 << 20).iter().all(|found| !found.bytes.starts_with(b"line 0 of")),
                 "it is whole"
             );
             let mut last = 0;
             for length in (data.len() / 8..data.len() - 8).step_by(data.len() / 40) {
                 assert_eq!(inflate(&data[..length], 1 << 20), None);
-                let found = inflate_cut(&data[..length], 1 << 20);
-                let start = found.iter().find(|found| text.starts_with(found)).unwrap();
-                assert!(start.len() >= last, "{length}");
-                last = start.len();
+                let found = inflate_start(&data[..length], 1 << 20);
+                let start = found.iter().find(|found| text.starts_with(&found.bytes)).unwrap();
+                assert!(start.bytes.len() >= last && start.ending == Ending::Cut, "{length}");
+                last = start.bytes.len();
             }
             assert!(last > text.len() / 2);
-            assert!(inflate_cut(&data[..data.len() / 2], 1000).is_empty());
+            let found = inflate_start(data, 1000);
+            let too_long = Start { bytes: text[..1000].to_vec(), ending: Ending::TooLong };
+            assert!(found.contains(&too_long));
         }
         // Damage is not a cut.
         let mut bad = zlib[..zlib.len() / 2].to_vec();
         bad[0] ^= 0x10;
-        assert!(inflate_cut(&bad, 1 << 20).iter().all(|found| !found.starts_with(b"line 0 of")));
-        assert!(inflate_cut(&[], 1 << 20).is_empty());
+        assert!(inflate_start(&bad, 1 << 20).iter().all(|found| !found.bytes.starts_with(b"line 0 of")));
+        assert!(inflate_start(&[], 1 << 20).is_empty());
+        // All but the checksum.
+        let last = zlib.len() - 1;
+        zlib[last] ^= 1;
+        assert_eq!(inflate(&zlib, 1 << 20), None);
+        let found = inflate_start(&zlib, 1 << 20);
+        assert!(found.contains(&Start { bytes: text.clone(), ending: Ending::Checksum }));
+        zlib[last] ^= 1;
+        // A block of the reserved type follows one that is stored.
+        let mut reserved = vec![0, 3, 0, !3, !0];
+        reserved.extend(b"log\x06");
+        let start = Start { bytes: b"log".to_vec(), ending: Ending::Damaged { read: 9 } };
+        assert_eq!(inflate_start(&reserved, 1 << 20), [start]);
+        // Damage can pass for the end of the stream.
+        let followed = [&zlib[..], b"\0x"].concat();
+        let start = Start { bytes: text.clone(), ending: Ending::Damaged { read: zlib.len() } };
+        assert!(inflate_start(&followed, 1 << 20).contains(&start));
+        assert!(inflate_start(&[&zlib[..], &[0]].concat(), 1 << 20).iter().all(|found| found.bytes != text));
+        // With any bit flipped, what precedes it stays.
+        for at in (zlib.len() / 8..zlib.len()).step_by(zlib.len() / 50) {
+            let mut flipped = zlib.clone();
+            flipped[at] ^= 1 << (at % 8);
+            let found = inflate_start(&flipped, 1 << 20);
+            let kept =
+                |start: &Start| text.iter().zip(&start.bytes).take_while(|(one, other)| one == other).count();
+            let kept = found.iter().map(kept).max().unwrap_or(0);
+            assert!(kept > text.len() * at / zlib.len() / 2, "{at}: {kept}");
+        }
     }
 }

@@ -25,6 +25,6 @@ pub use compress::Compressor;
 pub use decompress::Decompressor;
 pub use error::CodecError;
 pub use frame::{FrameCompressor, FrameDecompressor, zstd_level};
-pub use inflate::{inflate, inflate_cut};
+pub use inflate::{Ending, Start, inflate, inflate_start};
 pub use method::{Codec, Method, MethodError};
 pub use zero::is_zero;

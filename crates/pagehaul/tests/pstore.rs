@@ -10,11 +10,16 @@ use std::time::{Duration, UNIX_EPOCH};
 use common::setup::Setup;
 use serde_json::Value;
 
+/// A log that ends as that of a panic: the log of the dump ends before.
+fn log() -> String {
+    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../facts/tests/data/null.6.12.log");
+    fs::read_to_string(log).unwrap() + "[    6.400000] Kernel panic - not syncing: Fatal exception\n"
+}
+
 #[test]
 fn facts_and_triage_read_the_records_of_a_crash() {
     let setup = Setup::small();
-    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../facts/tests/data/null.6.12.log");
-    let log = fs::read_to_string(log).unwrap();
+    let log = log();
     let lines: Vec<&str> = log.lines().collect();
     let (first, last) = lines.split_at(lines.len() / 2);
     for (part, lines) in [(2, first), (1, last)] {
@@ -49,8 +54,7 @@ fn facts_and_triage_read_the_records_of_a_crash() {
 
 /// Three parts of a log that ends in a crash, by number.
 fn parts() -> [String; 3] {
-    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../facts/tests/data/null.6.12.log");
-    let log = fs::read_to_string(log).unwrap();
+    let log = log();
     let lines: Vec<&str> = log.lines().collect();
     let third = lines.len().div_ceil(3);
     let mut numbers = (1..=3).rev();
@@ -120,6 +124,52 @@ fn what_is_missing_of_records_is_said() {
     let text = setup.succeeds(&[&["triage", "oops"], &all[..]].concat());
     let second = text.lines().nth(1).unwrap();
     assert_eq!(second, "oops: the records of Oops#0 are left out: they are of another event");
+}
+
+#[test]
+fn records_without_a_line_of_their_crash_deny_nothing() {
+    let setup = Setup::small();
+    let write = |name: &str, text: &str| fs::write(setup.path(name), text).unwrap();
+    let [one, two, three] = parts();
+    // Cut at the end of a line.
+    write("cut", "Panic#2 Part1\n<5>[    0.000000] Linux version 6.12.107+deb13-cloud-amd64 (x)\n");
+    let why = "the record is of a panic, but has no line of it: its end is missing or damaged";
+    let output = setup.run(&["triage", "cut"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains(&format!("INCOMPLETE: {why}\n")), "{text}");
+    assert!(text.contains(&format!("What happened: not known: {why}\n")), "{text}");
+    let output = setup.run(&["facts", "cut"]);
+    assert_eq!(output.status.code(), Some(3));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(told, format!("pagehaul: the records are incomplete: {why}\n"));
+    let facts: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(facts["missing"].as_array().unwrap().iter().any(|missing| missing["reason"] == why));
+    // The oops before it has what the panic lacks.
+    let lines = [&three, &two, &one].map(|part| part.split_once('\n').unwrap().1.to_owned()).concat();
+    write("oops", &format!("Oops#1 Part1\n{lines}"));
+    let output = setup.run(&["triage", "oops", "cut"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    let why = "cut: the records of Panic#2 are left out: they are of a panic, but have no line of it: these are \
+               missing or damaged";
+    assert!(text.starts_with("oops: 6.12") && text.contains(&format!("INCOMPLETE: {why}\n")), "{text}");
+    assert!(text.contains("What happened: null-deref") && !text.contains("another boot"), "{text}");
+    // Next to a panic, records of kernels before 5.8 are those of other events.
+    write("restart", "Restart#2 Part1\n<5>[   99.000000] reboot: Restarting system\n");
+    let text = setup.succeeds(&["triage", "restart"]);
+    assert!(text.contains("What happened: the records have no crash"), "{text}");
+    for (name, part) in [("panic-1", &one), ("panic-2", &two), ("panic-3", &three)] {
+        write(name, part);
+    }
+    let text = setup.succeeds(&["triage", "panic-1", "panic-2", "panic-3", "restart"]);
+    assert!(text.contains("restart: the records of Restart#2 are left out"), "{text}");
+    // What to do with too many.
+    write("large", &format!("Panic#1 Part4\n{}", "<6>[    1.000000] x\n".repeat(300_000)));
+    write("larger", &format!("Panic#1 Part5\n{}", "<6>[    1.000000] x\n".repeat(300_000)));
+    let said = setup.fails(&["triage", "large", "larger"], 1);
+    let refused = "large, larger: the records have more than 8 MiB: name the records of one crash";
+    assert!(said.contains(refused), "{said}");
 }
 
 #[test]

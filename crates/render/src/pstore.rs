@@ -13,8 +13,8 @@ pub struct About {
     pub name: String,
     /// How many other files were read.
     pub others: usize,
-    /// Whether the end of the log is there.
-    pub has_end: bool,
+    /// If they have no crash, why it is not known what happened. `None` if they show that there was no crash.
+    pub unknown: Option<String>,
     /// What is missing of the records.
     pub incomplete: Vec<String>,
     /// Records that were left out.
@@ -39,10 +39,10 @@ pub fn text(facts: &Facts, about: &About) -> String {
         out += &format!("{}\n", printable(why));
     }
     out += "\n";
-    match &facts.crash {
-        None if about.has_end => out += "What happened: the records have no crash\n",
-        None => out += "What happened: not known: the end of the log, in part 1, is missing\n",
-        Some(crash) => {
+    match (&facts.crash, &about.unknown) {
+        (None, None) => out += "What happened: the records have no crash\n",
+        (None, Some(why)) => out += &format!("What happened: not known: {why}\n"),
+        (Some(crash), _) => {
             out += &format!("What happened: {}\n", crash.title);
             for line in crash.text.lines() {
                 out += &format!("  {line}\n");

@@ -1,9 +1,11 @@
 //! Which records are of one event: records of several boots can have the same reason, count and parts.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 
 use super::record::{Event, Part};
-use super::{PstoreError, Remark, first_time, last_time};
+use super::{PANIC, PstoreError, Remark, crash_of, first_time, last_time, priority_and_line};
 
 /// Seconds that may be between the records of one event: a slow backend takes a while, and copies are made one by one.
 const GAP: u64 = 10;
@@ -22,51 +24,90 @@ struct Written {
     /// When the newest of its files was written, in seconds since 1970.
     time: Option<u64>,
     release: Option<String>,
+    /// Whether it has lines of a crash, once that was asked.
+    has_crash: OnceCell<bool>,
 }
 
-/// Returns the parts of the event to explain, in order of the log, and what is to be said of the others: a panic rather than an oops, one
-/// whose end is there, the newest by the times at which its files were written, and then by its count.
+/// Which event is explained, and what is to be said of the others.
+pub(super) struct Choice {
+    /// Its parts, in order of the log.
+    pub(super) parts: Vec<Part>,
+    /// Events that would be explained, but have no line of their crash.
+    pub(super) faults: Vec<Remark>,
+    pub(super) left_out: Vec<Remark>,
+}
+
+/// Chooses the event to explain: one with lines of a crash if there is any, a panic rather than an oops, one whose end is there, the newest
+/// by the times at which its files were written, and then by its count.
 ///
 /// # Errors
 /// [`PstoreError::Twice`] if records of one name cannot be told apart.
-pub(super) fn choose(
-    parts: Vec<Part>,
-    times: &[Option<u64>],
-) -> Result<(Vec<Part>, Vec<Remark>), PstoreError> {
+pub(super) fn choose(parts: Vec<Part>, times: &[Option<u64>]) -> Result<Choice, PstoreError> {
     let (parts, mut copies) = without_copies(parts);
     let mut events: BTreeMap<Event, Vec<Part>> = BTreeMap::new();
     for part in parts {
         events.entry(part.event).or_default().push(part);
     }
-    let reason = events.keys().map(|event| event.reason).min().ok_or(PstoreError::NoRecord)?;
-    let mut written = Vec::new();
-    for (event, parts) in events {
-        // The others are left out in any case.
-        let boots = if event.reason == reason { divide(parts, times)? } else { vec![parts] };
-        written.extend(boots.into_iter().map(|parts| Written::new(event, parts, times)));
+    let (mut written, mut preferred, mut chosen) = (Vec::new(), None, None);
+    // In order of reasons.
+    let mut events = events.into_iter().peekable();
+    while let Some(reason) = events.peek().map(|(event, _)| event.reason) {
+        let start = written.len();
+        while let Some((event, parts)) = events.next_if(|(event, _)| event.reason == reason) {
+            // Those of the other reasons are left out in any case.
+            let boots = if chosen.is_none() { divide(parts, times)? } else { vec![parts] };
+            written.extend(boots.into_iter().map(|parts| Written::new(event, parts, times)));
+        }
+        let of_reason = start..written.len();
+        preferred = preferred.or_else(|| newest(&written, of_reason.clone(), |_| true));
+        chosen = chosen.or_else(|| newest(&written, of_reason, Written::has_crash));
     }
-    let has_end = written.iter().any(|one| one.event.reason == reason && one.has_end());
-    let is_candidate = |one: &Written| one.event.reason == reason && (one.has_end() || !has_end);
-    let newest = written.iter().filter(|one| is_candidate(one)).filter_map(|one| one.time).max();
-    let is_newest = |one: &Written| {
-        one.time.is_none_or(|time| newest.is_none_or(|newest| time.saturating_add(GAP) >= newest))
-    };
-    // Of those that are equal, the first has the end of the log.
-    let chosen = written
+    let chosen = chosen.or(preferred).ok_or(PstoreError::NoRecord)?;
+    let without = preferred.filter(|index| *index != chosen);
+    let mut faults = Vec::new();
+    if let Some(without) = without.and_then(|index| written.get(index))
+        && let Some(of) = without.event.crash()
+    {
+        let what = format!(
+            "the records of {} are left out: they are of {of}, but have no line of it: these are missing or damaged",
+            without.event
+        );
+        faults.push(Remark::new(without.files(), what));
+    }
+    let is_told = !faults.is_empty();
+    let others: Vec<&Written> = written
         .iter()
         .enumerate()
-        .filter(|(_, one)| is_candidate(one) && is_newest(one))
-        .min_by_key(|(_, one)| std::cmp::Reverse(one.event.count))
-        .map(|(index, _)| index);
-    let chosen = written.remove(chosen.ok_or(PstoreError::NoRecord)?);
-    let mut remarks: Vec<Remark> = chosen.doubt(times).into_iter().collect();
-    remarks.extend(written.iter().take(EVENTS).map(|other| other.compared_with(&chosen)));
-    if let more @ 1.. = written.len().saturating_sub(EVENTS) {
+        .filter(|(index, _)| *index != chosen && !(is_told && Some(*index) == without))
+        .map(|(_, one)| one)
+        .collect();
+    let of_chosen = written.get(chosen).ok_or(PstoreError::NoRecord)?;
+    let mut left_out: Vec<Remark> = of_chosen.doubt(times).into_iter().collect();
+    left_out.extend(others.iter().take(EVENTS).map(|other| other.compared_with(of_chosen)));
+    if let more @ 1.. = others.len().saturating_sub(EVENTS) {
         let what = format!("the records of {more} more events are left out");
-        remarks.push(Remark::new(Vec::new(), what));
+        left_out.push(Remark::new(Vec::new(), what));
     }
-    remarks.append(&mut copies);
-    Ok((chosen.parts, remarks))
+    left_out.append(&mut copies);
+    let parts = written.swap_remove(chosen).parts;
+    Ok(Choice { parts, faults, left_out })
+}
+
+/// Returns the index of the newest of the events in a range that are as they should be.
+fn newest(written: &[Written], range: Range<usize>, is_wanted: impl Fn(&Written) -> bool) -> Option<usize> {
+    let numbered = written.iter().enumerate().skip(range.start).take(range.len());
+    let candidates: Vec<(usize, &Written)> = numbered.filter(|(_, one)| is_wanted(one)).collect();
+    let has_end = candidates.iter().any(|(_, one)| one.has_end());
+    let with_end = candidates.iter().filter(|(_, one)| one.has_end() == has_end);
+    let latest = with_end.clone().filter_map(|(_, one)| one.time).max();
+    let is_newest = |one: &Written| {
+        one.time.is_none_or(|time| latest.is_none_or(|latest| time.saturating_add(GAP) >= latest))
+    };
+    // Of those that are equal, the first has the end of the log.
+    with_end
+        .filter(|(_, one)| is_newest(one))
+        .min_by_key(|(_, one)| std::cmp::Reverse(one.event.count))
+        .map(|(index, _)| *index)
 }
 
 /// Returns each part once, in the same order, and what is to be said of the copies that are cut. Of those that are whole, nothing: a
@@ -120,7 +161,27 @@ impl Written {
         parts.sort_by_key(|part| std::cmp::Reverse(part.number));
         let time = parts.iter().filter_map(|part| time_of(part, times)).max();
         let release = parts.iter().find_map(|part| part.release.clone());
-        Self { event, parts, time, release }
+        Self { event, parts, time, release, has_crash: OnceCell::new() }
+    }
+
+    /// Whether the log has lines of a crash.
+    fn has_crash(&self) -> bool {
+        *self.has_crash.get_or_init(|| crash_of(&self.parts).is_some())
+    }
+
+    /// When the kernel wrote that it panics, in nanoseconds since it started.
+    fn panicked(&self) -> Option<u64> {
+        let lines = self.parts.iter().flat_map(|part| part.text.lines()).map(priority_and_line);
+        let mut panics = lines.filter(|(_, line)| line.text.starts_with(PANIC));
+        panics.next().map(|(_, line)| line.nanoseconds)
+    }
+
+    /// In ascending order.
+    fn files(&self) -> Vec<usize> {
+        let mut files: Vec<usize> = self.parts.iter().map(|part| part.file).collect();
+        files.sort_unstable();
+        files.dedup();
+        files
     }
 
     fn has_end(&self) -> bool {
@@ -146,24 +207,24 @@ impl Written {
 
     /// Returns why this is another event than the one that is explained.
     fn compared_with(&self, chosen: &Self) -> Remark {
-        let mut files: Vec<usize> = self.parts.iter().map(|part| part.file).collect();
-        files.sort_unstable();
-        files.dedup();
         let other_release = match (&self.release, &chosen.release) {
             (Some(one), Some(other)) if one != other => format!(", of Linux {one}"),
             _ => String::new(),
         };
-        let crash = |event: Event| ["Panic", "Oops"].contains(&event.name_of_reason());
         let (own, others) = (self.event, chosen.event);
-        // `pstore_dump` counts each event of a boot, and no oops follows a panic.
+        let (earlier, later) = if own.count < others.count { (self, chosen) } else { (chosen, self) };
+        // `pstore_dump` counts each event of a boot, and no crash follows a panic.
         let is_other_boot = !other_release.is_empty()
             || own.count == others.count && (own.reason != others.reason || self.has_other_times(chosen))
-            || own != others && own.reason == others.reason && others.reason == 0
-            || others.reason == 0 && crash(own) && own.count > others.count
-            || own.count < others.count && self.end() > chosen.end().saturating_add(SKEW)
-            || own.count > others.count && chosen.end() > self.end().saturating_add(SKEW);
+            || own != others && own.is_panic() && others.is_panic()
+            || own.count != others.count && earlier.event.is_panic() && later.event.is_crash();
+        // A log that is cut ends earlier than it should, but for one that has the panic.
+        let goes_back = own.count != others.count && earlier.end() > later.end().saturating_add(SKEW);
+        let is_whole = || later.panicked().is_some_and(|time| earlier.end() > time.saturating_add(SKEW));
+        let is_other_boot = is_other_boot || goes_back && later.event.is_panic() && is_whole();
         let why = match (is_other_boot, self.time, chosen.time) {
             (true, ..) => format!("they are of another boot{other_release}"),
+            _ if goes_back => "they are perhaps of another boot".to_owned(),
             _ if own != others => "they are of another event".to_owned(),
             (_, Some(time), Some(of_chosen)) if time != of_chosen => format!(
                 "they were written {} {}, so they are perhaps of another boot",
@@ -172,7 +233,7 @@ impl Written {
             ),
             _ => "they are perhaps of another boot".to_owned(),
         };
-        Remark::new(files, format!("the records of {own} are left out: {why}"))
+        Remark::new(self.files(), format!("the records of {own} are left out: {why}"))
     }
 
     /// Returns whether the times in the log show that parts of the same event are of another boot than those of `chosen`: one part has
@@ -305,7 +366,10 @@ mod tests {
     #[test]
     fn the_newest_of_several_boots_is_explained_alone() {
         let boot = |seconds: u32, written: u64| {
-            [1, 2].map(|number| (part("Panic#1", number, seconds - number, "6.1.0"), Some(written)))
+            let panic = format!("<0>[ {seconds:4}.000000] Kernel panic - not syncing: x\n");
+            [(1, panic.as_str()), (2, "")].map(|(number, end)| {
+                (part("Panic#1", number, seconds - number, "6.1.0") + end, Some(written))
+            })
         };
         let (old, new) = (boot(100, 5000), boot(70, 9000));
         for files in [[old.clone(), new.clone()], [new.clone(), old.clone()]] {
@@ -402,14 +466,52 @@ mod tests {
             "file 0: the records of Oops#1 are left out: they are of another boot, of Linux 5.10.0";
         assert_eq!(sentences(&records), [left_out]);
         // Of the same boot; of a later time of another one; a panic is the last event.
-        for (event, seconds, of) in
-            [("Oops#1", 20, "event"), ("Oops#1", 90, "boot"), ("Oops#3", 20, "boot"), ("Panic#1", 20, "boot")]
-        {
-            let panic = (part("Panic#2", 1, 50, "6.12.1"), None);
-            let records = read(&[(part(event, 1, seconds, "6.12.1"), None), panic]).unwrap();
-            let left_out = format!("file 0: the records of {event} are left out: they are of another {of}");
-            assert_eq!(sentences(&records), [left_out]);
+        let panic = "Panic#2 Part1\n<0>[   50.000000] Kernel panic - not syncing: x\n";
+        for (event, seconds, of) in [
+            ("Oops#1", 20, "of another event"),
+            ("Oops#1", 90, "of another boot"),
+            ("Oops#3", 20, "of another boot"),
+            ("Panic#1", 20, "of another boot"),
+        ] {
+            let files = [(part(event, 1, seconds, "6.12.1"), None), (panic.to_owned(), None)];
+            let left_out = format!("file 0: the records of {event} are left out: they are {of}");
+            assert_eq!(sentences(&read(&files).unwrap()), [left_out]);
         }
+        // The end of the panic may be missing.
+        let panic = (part("Panic#2", 1, 50, "6.12.1"), None);
+        let records = read(&[(part("Oops#1", 1, 90, "6.12.1"), None), panic]).unwrap();
+        let left_out = "file 0: the records of Oops#1 are left out: they are perhaps of another boot";
+        assert_eq!(sentences(&records), [left_out]);
+    }
+
+    #[test]
+    fn records_with_a_crash_are_explained_rather_than_those_without() {
+        let oops = "Oops#1 Part1\n<1>[    5.000000] BUG: kernel NULL pointer dereference, address: 0000000000000008\n";
+        let cut = |event: &str| format!("{event} Part1\n<6>[    3.000000] x\n");
+        let what = "they are of a panic, but have no line of it: these are missing or damaged";
+        for (panic, oops_written) in [("Panic#2", 5000), ("Panic#2", 1000), ("Panic#1", 5000)] {
+            let records = read(&[(oops.into(), Some(oops_written)), (cut(panic), Some(5000))]).unwrap();
+            assert!(records.facts.crash.is_some() && records.files == [0]);
+            let fault = format!("file 2: the records of {panic} are left out: {what}");
+            assert_eq!(records.faults.iter().map(Remark::numbered).collect::<Vec<_>>(), [fault.clone()]);
+            assert!(records.left_out.is_empty());
+            assert!(records.facts.missing.iter().any(|missing| missing.reason == fault));
+        }
+        // The newest of those that have one, and all others are named.
+        let files = [
+            (oops.to_owned(), Some(1000)),
+            (oops.replace("Oops#1", "Oops#2"), Some(2000)),
+            (cut("Oops#3"), Some(9000)),
+            (cut("Restart#1"), Some(9900)),
+        ];
+        let records = read(&files).unwrap();
+        assert_eq!((records.files, records.faults.len(), records.left_out.len()), (vec![1], 1, 2));
+        // A record of a shutdown is no fault, whatever of it is missing.
+        let records = read(&[files[3].clone(), files[0].clone()]).unwrap();
+        assert_eq!((records.files, records.faults.len(), records.left_out.len()), (vec![1], 0, 1));
+        let with_crash = oops.replace("Oops", "Shutdown");
+        let records = read(&[(with_crash, Some(1000)), (cut("Shutdown#2"), Some(2000))]).unwrap();
+        assert_eq!((records.files, records.faults.len(), records.left_out.len()), (vec![0], 0, 1));
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub use self::record::is_pstore;
 use self::record::{File, Part, may_be_compressed};
 use crate::crash::Crash;
 use crate::document::{Facts, LogRecord, Missing, SCHEMA_VERSION};
+use crate::event::PANIC;
 use crate::identity::id_of_records;
 use crate::line::{Line, line_of_text, time_of_text};
 
@@ -48,7 +49,7 @@ pub enum PstoreError {
         files: [usize; 2],
     },
     /// They are too large.
-    #[error("the records have more than {} MiB", MAX_BYTES >> 20)]
+    #[error("the records have more than {} MiB: name the records of one crash", MAX_BYTES >> 20)]
     TooLong,
 }
 
@@ -115,8 +116,8 @@ pub struct PstoreRecords {
     pub of_all: usize,
     /// The files that were read, in order of the log.
     pub files: Vec<usize>,
-    /// Whether the end of the log is there: part 1, and not cut.
-    pub has_end: bool,
+    /// If they have no crash, why it is not known what happened. `None` if they show that there was no crash.
+    pub unknown: Option<String>,
     /// What is missing of the records: they are incomplete.
     pub faults: Vec<Remark>,
     /// Records that were left out, because they are of other events, and doubts about those that were not.
@@ -126,7 +127,7 @@ pub struct PstoreRecords {
 /// The parts of one crash, in order of the log.
 fn chosen(files: &[PstoreFile]) -> Result<Chosen, PstoreError> {
     let (mut parts, mut faults, mut bytes) = (Vec::new(), Vec::new(), 0);
-    let mut lost = Vec::new();
+    let (mut lost, mut of_files) = (Vec::new(), Vec::new());
     for (number, file) in files.iter().enumerate() {
         let mut read = File::read(&file.bytes, number);
         bytes += read.bytes;
@@ -141,6 +142,7 @@ fn chosen(files: &[PstoreFile]) -> Result<Chosen, PstoreError> {
             faults.push(Remark::new(vec![number], what));
         }
         lost.push(read.lost_blocks);
+        of_files.push(read.fault);
         read.parts.iter_mut().for_each(|part| part.release = release_of(&part.text));
         parts.extend(read.parts);
     }
@@ -150,12 +152,19 @@ fn chosen(files: &[PstoreFile]) -> Result<Chosen, PstoreError> {
     let times: Vec<Option<u64>> = files.iter().map(|file| file.written).collect();
     let (parts, without_line) = with_lines(parts);
     faults.extend(without_line);
-    let (parts, left_out) = boots::choose(parts, &times)?;
-    let is_used = |file: &usize| parts.iter().any(|part| part.file == *file);
+    let boots::Choice { parts, faults: without_crash, left_out } = boots::choose(parts, &times)?;
+    faults.extend(without_crash);
+    let used: HashSet<usize> = parts.iter().map(|part| part.file).collect();
+    let is_used = |file: &usize| used.contains(file);
     let mut cut: Vec<usize> =
         parts.iter().filter(|part| part.is_cut && !part.text.is_empty()).map(|part| part.file).collect();
     cut.sort_unstable();
     cut.dedup();
+    // What they say is more.
+    cut.retain(|file| !matches!(of_files.get(*file), Some(Some(_))));
+    for (file, what) in of_files.into_iter().enumerate().filter(|(file, _)| is_used(file)) {
+        faults.extend(what.map(|what| Remark::new(vec![file], what)));
+    }
     if !cut.is_empty() {
         let what = match cut[..] {
             [_] => "it is cut: what followed its last line is missing",
@@ -261,7 +270,7 @@ impl Facts {
     /// # Errors
     /// [`PstoreError`] if they are no records, or those of several crashes that cannot be told apart.
     pub fn from_pstore(files: &[PstoreFile], extractor: String) -> Result<PstoreRecords, PstoreError> {
-        let Chosen { parts, faults, left_out } = chosen(files)?;
+        let Chosen { parts, mut faults, mut left_out } = chosen(files)?;
         let absent = |what: &str, reason: &str| Missing { what: what.into(), reason: reason.into() };
         let mut missing = vec![
             absent("log", "pstore has only the end of the log"),
@@ -272,22 +281,15 @@ impl Facts {
             ),
         ];
         let of_all = missing.len();
+        let text = text_of(&parts);
+        let records: Vec<(u32, Line<'_>)> = text.lines().map(priority_and_line).collect();
+        let lines = kernel_lines(&records);
+        let crash = Crash::find(&lines);
+        let has_panic = lines.iter().any(|line| line.text.starts_with(PANIC));
+        let unknown = remark_on_crash(&parts, crash.is_some(), has_panic, &mut faults, &mut left_out);
         missing.extend(faults.iter().chain(&left_out).map(|remark| absent("log", &remark.numbered())));
         let mut files: Vec<usize> = parts.iter().map(|part| part.file).collect();
         files.dedup();
-        let has_end =
-            parts.last().is_some_and(|part| part.number == 1 && !part.is_cut && !part.text.is_empty());
-        let mut text = String::new();
-        for part in parts {
-            text += &part.text;
-            if !text.is_empty() && !text.ends_with('\n') {
-                text.push('\n');
-            }
-        }
-        let records: Vec<(u32, Line<'_>)> = text.lines().map(record).collect();
-        // What programs wrote to /dev/kmsg cannot pass for a crash.
-        let lines: Vec<Line<'_>> =
-            records.iter().filter(|(priority, _)| priority >> 3 == 0).map(|(_, line)| *line).collect();
         let facts = Self {
             schema_version: SCHEMA_VERSION,
             extractor,
@@ -301,16 +303,80 @@ impl Facts {
             cpus: 0,
             memory_bytes: 0,
             page_size: None,
-            crash: Crash::find(&lines),
+            crash,
             missing,
             log: records.iter().map(log_record).collect(),
         };
-        Ok(PstoreRecords { facts, of_all, files, has_end, faults, left_out })
+        Ok(PstoreRecords { facts, of_all, files, unknown, faults, left_out })
     }
 }
 
+/// Returns the log that parts in order of the log have.
+fn text_of(parts: &[Part]) -> String {
+    let mut text = String::new();
+    for part in parts {
+        text += &part.text;
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Returns the lines of the kernel: what programs wrote to /dev/kmsg cannot pass for a crash.
+fn kernel_lines<'a>(records: &[(u32, Line<'a>)]) -> Vec<Line<'a>> {
+    records.iter().filter(|(priority, _)| priority >> 3 == 0).map(|(_, line)| *line).collect()
+}
+
+/// Returns the crash in the log that parts have.
+fn crash_of(parts: &[Part]) -> Option<Crash> {
+    let text = text_of(parts);
+    let records: Vec<(u32, Line<'_>)> = text.lines().map(priority_and_line).collect();
+    Crash::find(&kernel_lines(&records))
+}
+
+/// Adds what is to be said of records that lack lines of the crash after which they were written. Returns why it is not known what
+/// happened, if they have no crash, and do not show either that there was none.
+fn remark_on_crash(
+    parts: &[Part],
+    has_crash: bool,
+    has_panic: bool,
+    faults: &mut Vec<Remark>,
+    left_out: &mut Vec<Remark>,
+) -> Option<String> {
+    let last = parts.last()?;
+    let event = last.event;
+    let has_end = last.number == 1 && !last.is_cut && !last.text.is_empty();
+    // An oops that the log has does not show that the panic is there. Other faults say it of records without their end.
+    let lacks_crash = if event.is_panic() { !has_panic } else { event.is_crash() && !has_crash };
+    if let Some(of) = event.crash().filter(|_| lacks_crash && has_end) {
+        let line = if has_crash { "line `Kernel panic`" } else { "line of it" };
+        let what = match parts.len() {
+            1 => format!("the record is of {of}, but has no {line}: its end is missing or damaged"),
+            _ => format!("the records are of {of}, but have no {line}: their end is missing or damaged"),
+        };
+        faults.push(Remark::new(Vec::new(), what.clone()));
+        return (!has_crash).then_some(what);
+    }
+    if has_crash {
+        return None;
+    }
+    if !has_end {
+        return Some("the end of the log, in part 1, is missing".to_owned());
+    }
+    if !faults.is_empty() {
+        return Some("the records are incomplete, and what is there has no crash".to_owned());
+    }
+    if event.is_orderly() {
+        return None;
+    }
+    let what = format!("{event} can be of a crash or not, and has no line of one");
+    left_out.push(Remark::new(Vec::new(), &*what));
+    Some(what)
+}
+
 /// Returns priority and rest of a line: `<4>[    1.234567] text`.
-fn record(line: &str) -> (u32, Line<'_>) {
+fn priority_and_line(line: &str) -> (u32, Line<'_>) {
     let priority = line.strip_prefix('<').and_then(|rest| rest.split_once('>')?.0.parse().ok());
     (priority.unwrap_or(6), line_of_text(line))
 }
@@ -329,7 +395,7 @@ fn log_record((priority, line): &(u32, Line<'_>)) -> LogRecord {
 
 /// Returns the release of the kernel that wrote a part.
 fn release_of(text: &str) -> Option<String> {
-    let lines = text.lines().map(record).filter(|(priority, _)| priority >> 3 == 0);
+    let lines = text.lines().map(priority_and_line).filter(|(priority, _)| priority >> 3 == 0);
     lines.map(|(_, line)| line.text).find_map(release)
 }
 
@@ -412,7 +478,7 @@ mod tests {
     #[test]
     fn a_record_without_a_line_is_a_fault() {
         let [two, one] =
-            [2, 1].map(|number| format!("Panic#1 Part{number}\n<0>[    {}.000000] x\n", 9 - number));
+            [2, 1].map(|number| format!("Panic#1 Part{number}\n<0>[    {}.000000] {PANIC}x\n", 9 - number));
         let file = |text: &str, written| PstoreFile { bytes: text.into(), written: Some(written) };
         for empty in ["Panic#1 Part1\n", "Panic#1 Part1"] {
             let faults = |files: &[PstoreFile]| {
@@ -432,12 +498,62 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_log_is_a_part_1_that_is_whole() {
-        let has_end = |file: &str| read(&[file.into()]).unwrap().has_end;
-        assert!(has_end("Panic#1 Part1\n<6>x\n"));
-        for file in ["Panic#1 Part2\n<6>x\n", "Panic#1 Part1\n<6>x", "Panic#1 Part1\n"] {
-            assert!(!has_end(file), "{file}");
+    fn only_a_whole_record_of_an_orderly_end_shows_that_there_was_no_crash() {
+        let found = |file: &str| {
+            let records = read(&[file.into()]).unwrap();
+            assert!(records.facts.crash.is_none());
+            let faults: Vec<String> = records.faults.iter().map(Remark::numbered).collect();
+            assert!(
+                faults
+                    .iter()
+                    .all(|fault| { records.facts.missing.iter().any(|missing| missing.reason == *fault) })
+            );
+            (records.unknown.unwrap_or_default(), faults)
+        };
+        for event in ["Shutdown#1", "Restart#1", "Halt#1", "Poweroff#1"] {
+            assert_eq!(found(&format!("{event} Part1\n<6>x\n")), (String::new(), Vec::new()));
         }
+        let end = "the end of the log, in part 1, is missing";
+        for file in
+            ["Panic#1 Part2\n<6>x\n", "Panic#1 Part1\n<6>x", "Panic#1 Part1\n", "Halt#1 Part2\n<6>x\n"]
+        {
+            let (why, faults) = found(file);
+            assert!(why == end && faults.len() == 1, "{file}: {faults:?}");
+        }
+        // Lines of the kernel that are whole, but none of the crash; those of programs do not count.
+        let is_of =
+            |of: &str| format!("the record is of {of}, but has no line of it: its end is missing or damaged");
+        for (event, of) in [("Panic#1", "a panic"), ("Oops#7", "an oops")] {
+            for text in
+                ["<6>x\n", "<8>Kernel panic - not syncing: x\n", "<0>Kernel pa\u{1}ic - not syncing: x\n"]
+            {
+                let expected = is_of(of);
+                assert_eq!(found(&format!("{event} Part1\n{text}")), (expected.clone(), vec![expected]));
+            }
+        }
+        let (why, faults) = found("Panic#1 Part2\n<6>x\nPanic#1 Part1\n<6>x\n");
+        let all = "the records are of a panic, but have no line of it: their end is missing or damaged";
+        assert_eq!((why.as_str(), faults), (all, vec![all.to_owned()]));
+        // What is damaged may have been the crash.
+        let (why, faults) = found("Halt#1 Part1\n<6>x\n\u{1}0>y\n");
+        assert_eq!(why, "the records are incomplete, and what is there has no crash");
+        assert_eq!(faults.len(), 1);
+        // An emergency restart can be one by sysrq.
+        let (why, faults) = found("Emergency#1 Part1\n<6>sysrq: Resetting\n");
+        assert_eq!(why, "Emergency#1 can be of a crash or not, and has no line of one");
+        assert_eq!(faults.len(), 0);
+    }
+
+    #[test]
+    fn an_oops_does_not_show_that_the_panic_is_there() {
+        let oops = "<1>[    5.000000] BUG: kernel NULL pointer dereference, address: 0000000000000008\n";
+        let records = read(&[format!("Panic#2 Part1\n{oops}").into()]).unwrap();
+        assert!(records.facts.crash.is_some() && records.unknown.is_none());
+        let fault = "the record is of a panic, but has no line `Kernel panic`: its end is missing or damaged";
+        assert_eq!(records.faults.iter().map(Remark::numbered).collect::<Vec<_>>(), [fault]);
+        let whole =
+            format!("Panic#2 Part1\n{oops}<0>[    5.100000] Kernel panic - not syncing: Fatal exception\n");
+        assert_eq!(read(&[whole.into()]).unwrap().faults, []);
     }
 
     #[test]
@@ -473,10 +589,10 @@ mod tests {
         let whole = "Panic#1 Part1\nof a line\n<6>[    1.000000] one\n<6>[    2.000000] \u{e9}\t\n<0>[    3.000000] Kernel panic - not syncing: x\n";
         assert_eq!(faults(whole), Vec::<String>::new());
         // No level: by hand.
-        assert_eq!(faults("Panic#1 Part1\n[    1.000000] one\n[    2.000000] two\n"), Vec::<String>::new());
+        assert_eq!(faults("Halt#1 Part1\n[    1.000000] one\n[    2.000000] two\n"), Vec::<String>::new());
         let one = "file 1: a line of it has no level, or bytes that are no text: it is damaged";
         for (from, to) in [("<6>[    2", "\u{7f}6>[    2"), ("\u{e9}", "\0"), ("\n<0>", "\n\u{1}0>")] {
-            assert_eq!(faults(&whole.replace(from, to)), [one], "{to:?}");
+            assert_eq!(faults(&whole.replace(from, to))[0], one, "{to:?}");
         }
         let mut bytes = whole.replace("one", "o\0e").into_bytes();
         let at = bytes.iter().position(|byte| *byte == 0xc3).unwrap();

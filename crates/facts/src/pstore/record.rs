@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-use pagehaul_codec::{inflate, inflate_cut};
+use pagehaul_codec::{Ending, Start, inflate, inflate_start};
 
-/// Reasons that begin a record (`kmsg_dump_reason_str`, kernel/printk/printk.c).
-const REASONS: [&str; 5] = ["Panic", "Oops", "Emergency", "Shutdown", "Unknown"];
+/// Reasons that begin a record (`kmsg_dump_reason_str`, kernel/printk/printk.c). 5.8 made `Shutdown` of `Restart`, `Halt` and `Poweroff`
+/// (before, `get_reason_str` in fs/pstore/platform.c).
+const REASONS: [&str; 8] =
+    ["Panic", "Oops", "Emergency", "Shutdown", "Restart", "Halt", "Poweroff", "Unknown"];
 /// Bytes of a record that was compressed: the kernel's buffer has 64 KiB by default, and 1 MiB at most of any log.
 const MAX_INFLATED: usize = 1 << 20;
 
@@ -24,6 +26,29 @@ pub(super) struct Event {
 impl Event {
     pub(super) fn name_of_reason(self) -> &'static str {
         REASONS.get(self.reason).copied().unwrap_or_default()
+    }
+
+    pub(super) fn is_panic(self) -> bool {
+        self.name_of_reason() == "Panic"
+    }
+
+    /// Whether the kernel writes such a record only after a crash: its log has lines of one.
+    pub(super) fn is_crash(self) -> bool {
+        self.crash().is_some()
+    }
+
+    /// What the kernel writes such a record after, if that is a crash.
+    pub(super) fn crash(self) -> Option<&'static str> {
+        match self.name_of_reason() {
+            "Panic" => Some("a panic"),
+            "Oops" => Some("an oops"),
+            _ => None,
+        }
+    }
+
+    /// Whether the kernel writes such a record only in an orderly end, without a crash.
+    pub(super) fn is_orderly(self) -> bool {
+        ["Shutdown", "Restart", "Halt", "Poweroff"].contains(&self.name_of_reason())
     }
 }
 
@@ -86,15 +111,16 @@ fn take_notice(record: &mut &[u8]) -> u32 {
     blocks
 }
 
-/// Decompresses a record that the kernel did not decompress. Of one that is cut, the lines that are whole.
-fn decompressed(record: &[u8]) -> Option<(Vec<u8>, bool)> {
-    if let Some(whole) = inflate(record, MAX_INFLATED) {
-        return Some((whole, false));
-    }
-    let mut start = inflate_cut(record, MAX_INFLATED).into_iter().find(|start| is_pstore(start))?;
-    let end = start.iter().rposition(|byte| *byte == b'\n')?;
-    start.truncate(end + 1);
-    Some((start, true))
+/// Decompresses a record that the kernel did not decompress. Of one that does not decompress to its end, the lines that are whole, and why
+/// not.
+fn decompressed(record: &[u8]) -> Option<(Vec<u8>, Option<Ending>)> {
+    let mut starts = inflate_start(record, MAX_INFLATED).into_iter();
+    let Some(Start { mut bytes, ending }) = starts.find(|start| is_pstore(&start.bytes)) else {
+        return Some((inflate(record, MAX_INFLATED)?, None));
+    };
+    let end = bytes.iter().rposition(|byte| *byte == b'\n')?;
+    bytes.truncate(end + 1);
+    Some((bytes, Some(ending)))
 }
 
 /// A part of the log.
@@ -148,6 +174,8 @@ pub(super) struct File {
     pub(super) bytes: usize,
     /// Blocks that ECC could not correct.
     pub(super) lost_blocks: u32,
+    /// Why it did not decompress to its end, unless it is cut.
+    pub(super) fault: Option<String>,
 }
 
 impl File {
@@ -155,13 +183,12 @@ impl File {
     pub(super) fn read(bytes: &[u8], number: usize) -> Self {
         let mut this = Self::default();
         let mut record = bytes;
-        let (mut inflated, mut is_cut) = (None, false);
+        let (mut inflated, mut ending) = (None, None);
         if !is_pstore(bytes) {
             let lost_blocks = take_notice(&mut record);
             if let Some(found) = decompressed(record) {
                 this.lost_blocks = lost_blocks;
-                is_cut = found.1;
-                inflated = Some(found.0);
+                (inflated, ending) = (Some(found.0), found.1);
             }
         }
         let text = String::from_utf8_lossy(inflated.as_deref().unwrap_or(bytes));
@@ -200,8 +227,19 @@ impl File {
             this.cut_line();
         }
         if let Some(last) = this.parts.last_mut() {
-            last.is_cut |= is_cut;
+            last.is_cut |= ending.is_some_and(|ending| ending != Ending::Checksum);
         }
+        this.fault = match ending {
+            None | Some(Ending::Cut) => None,
+            Some(Ending::Damaged { read }) => {
+                Some(format!("it is damaged: {read} of its {} bytes could be decompressed", record.len()))
+            }
+            Some(Ending::Checksum) => Some("it is damaged: its checksum is not that of its text".to_owned()),
+            Some(Ending::TooLong) => Some(format!(
+                "it decompresses to more than {} MiB, which is longer than any record: the rest is not read",
+                MAX_INFLATED >> 20
+            )),
+        };
         this.parts.iter_mut().for_each(Part::count_odd_lines);
         this
     }
@@ -248,6 +286,69 @@ mod tests {
         }
         // What is not even a line.
         assert!(File::read(&record[..20], 0).parts.is_empty());
+    }
+
+    #[test]
+    fn damaged_compressed_records_keep_what_precedes_the_damage() {
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pstore");
+        let record = std::fs::read(directory.join("sysrq.6.12.dmesg-erst-1.enc.z")).unwrap();
+        let whole = File::read(&record, 0);
+        assert_eq!(whole.fault, None);
+        let mut bad = record.clone();
+        let at = bad.len() / 2;
+        bad[at..].fill(0xff);
+        let found = File::read(&bad, 0);
+        let (text, of_whole) = (&found.parts[0].text, &whole.parts[0].text);
+        assert!(text.len() > of_whole.len() / 4 && text.ends_with('\n') && is_cut(&found));
+        let kept = text.bytes().zip(of_whole.bytes()).take_while(|(one, other)| one == other).count();
+        assert!(kept > of_whole.len() / 4, "{kept}");
+        let fault = found.fault.unwrap();
+        assert!(fault.starts_with("it is damaged: "), "{fault}");
+        assert!(fault.ends_with(&format!(" of its {} bytes could be decompressed", record.len())), "{fault}");
+    }
+
+    #[test]
+    fn only_the_checksum_of_a_record_may_be_damaged() {
+        let text = "Panic#1 Part1\n<0>[    3.000000] Kernel panic - not syncing: x\n";
+        // zlib's format, with a stored block.
+        let length = u16::try_from(text.len()).unwrap();
+        let mut record = vec![0x78, 0x01, 1];
+        record.extend(length.to_le_bytes());
+        record.extend((!length).to_le_bytes());
+        record.extend(text.as_bytes());
+        record.extend(*b"abcd");
+        let found = File::read(&record, 0);
+        assert_eq!(found.parts[0].text, text[14..]);
+        assert!(!is_cut(&found));
+        assert_eq!(found.fault.as_deref(), Some("it is damaged: its checksum is not that of its text"));
+    }
+
+    #[test]
+    fn a_record_that_is_too_long_says_so() {
+        // Stored blocks of raw DEFLATE.
+        let text = format!("Panic#1 Part1\n{}", "<6>[    1.000000] x\n".repeat(MAX_INFLATED / 20 + 1));
+        let mut record = Vec::new();
+        for block in text.as_bytes().chunks(60_000) {
+            let length = u16::try_from(block.len()).unwrap();
+            record.push(0);
+            record.extend(length.to_le_bytes());
+            record.extend((!length).to_le_bytes());
+            record.extend(block);
+        }
+        record.extend([1, 0, 0, 0xff, 0xff]);
+        let found = File::read(&record, 0);
+        assert!(found.bytes <= MAX_INFLATED && found.bytes > MAX_INFLATED - 30 && is_cut(&found));
+        assert!(found.fault.unwrap().starts_with("it decompresses to more than 1 MiB"));
+    }
+
+    #[test]
+    fn the_reasons_of_kernels_before_5_8_are_known() {
+        for reason in ["Restart", "Halt", "Poweroff", "Emergency", "Shutdown"] {
+            let text = format!("{reason}#1 Part1\n<0>[    3.000000] reboot: x\n");
+            let file = File::read(text.as_bytes(), 0);
+            assert_eq!(file.parts[0].event.to_string(), format!("{reason}#1"));
+            assert_eq!(file.parts[0].event.is_orderly(), reason != "Emergency");
+        }
     }
 
     #[test]

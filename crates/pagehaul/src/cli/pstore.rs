@@ -15,6 +15,9 @@ use crate::exit;
 /// Bytes of a file that are read. Records have 1 KiB (EFI) to a few MiB.
 const MAX_FILE: u64 = 16 << 20;
 
+/// Files that are named where all are meant.
+const NAMED: usize = 10;
+
 /// How far the clock of the machine that wrote a record may be ahead of this one's.
 const AHEAD: Duration = Duration::from_secs(24 * 3600);
 
@@ -77,13 +80,13 @@ pub(crate) fn read(paths: &[PathBuf], named: bool) -> anyhow::Result<Option<Reco
         Remark { files: in_future, what, other: None }
     });
     let records = Facts::from_pstore(&files, concat!("pagehaul ", env!("CARGO_PKG_VERSION")).to_owned());
-    let PstoreRecords { facts, of_all, files, has_end, faults, mut left_out } = records.map_err(|error| {
+    let PstoreRecords { facts, of_all, files, unknown, faults, mut left_out } = records.map_err(|error| {
         let named = match &error {
             PstoreError::Twice { files: [one, other], .. } if one != other => {
                 format!("{} and {}", path_of(*one), path_of(*other))
             }
             PstoreError::Twice { files: [one, _], .. } => path_of(*one),
-            _ => path_of(0),
+            _ => names_of(paths),
         };
         if let Some(remark) = &in_future {
             tell!("pagehaul: {}", remark.sentence(path_of));
@@ -99,12 +102,21 @@ pub(crate) fn read(paths: &[PathBuf], named: bool) -> anyhow::Result<Option<Reco
     let about = About {
         name: files.first().map(|file| name(*file)).unwrap_or_default(),
         others: files.len().saturating_sub(1),
-        has_end,
+        unknown,
         incomplete: sentences(&faults),
         left_out: sentences(&left_out),
         of_all,
     };
     Ok(Some(Records { facts, about }))
+}
+
+/// Names files, but not all of many.
+fn names_of(paths: &[PathBuf]) -> String {
+    let mut names: Vec<String> = paths.iter().take(NAMED).map(|path| path.display().to_string()).collect();
+    if let more @ 1.. = paths.len().saturating_sub(NAMED) {
+        names.push(format!("{more} more"));
+    }
+    names.join(", ")
 }
 
 impl Records {
