@@ -1,5 +1,6 @@
 //! Files read by offset: plain ones here, flattened ones in the crate that knows their format.
 
+use std::collections::HashMap;
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -145,7 +146,7 @@ pub fn shown(path: &Path) -> PathBuf {
 }
 
 /// Files that were opened while this process had the right to, and why others could not be.
-static HELD: OnceLock<Vec<(PathBuf, Result<File, Errno>)>> = OnceLock::new();
+static HELD: OnceLock<HashMap<PathBuf, Result<File, Errno>>> = OnceLock::new();
 
 /// Opens `paths` for a process that is about to give up the right to. Files here are then opened from what is open already: all that have
 /// one path share an offset. URLs are skipped. Only
@@ -190,9 +191,9 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 
 /// Opens a file. O_NONBLOCK keeps the opening of a FIFO without a writer from blocking. It does not matter for files.
 fn open_without_waiting(path: &Path) -> io::Result<File> {
-    match HELD.get().and_then(|held| held.iter().find(|(held, _)| held == path)) {
-        Some((_, Ok(file))) => file.try_clone(),
-        Some((_, Err(errno))) => Err((*errno).into()),
+    match HELD.get().and_then(|held| held.get(path)) {
+        Some(Ok(file)) => file.try_clone(),
+        Some(Err(errno)) => Err((*errno).into()),
         None => open_now(path),
     }
 }
