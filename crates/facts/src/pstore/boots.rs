@@ -60,7 +60,10 @@ pub(super) fn choose(parts: Vec<Part>, times: &[Option<u64>]) -> Result<Choice, 
         }
         let of_reason = start..written.len();
         preferred = preferred.or_else(|| newest(&written, of_reason.clone(), |_| true));
-        chosen = chosen.or_else(|| newest(&written, of_reason, Written::has_crash));
+        let is_explained = |index: &usize| written.get(*index).is_some_and(Written::has_crash);
+        chosen = chosen
+            .or_else(|| preferred.filter(is_explained))
+            .or_else(|| newest(&written, of_reason, Written::has_crash));
     }
     let chosen = chosen.or(preferred).ok_or(PstoreError::NoRecord)?;
     let without = preferred.filter(|index| *index != chosen);
@@ -482,6 +485,18 @@ mod tests {
         let records = read(&[(part("Oops#1", 1, 90, "6.12.1"), None), panic]).unwrap();
         let left_out = "file 0: the records of Oops#1 are left out: they are perhaps of another boot";
         assert_eq!(sentences(&records), [left_out]);
+    }
+
+    #[test]
+    fn the_newest_is_explained_whatever_newer_ones_lack() {
+        // The newest decides which are of its time.
+        let panic = |count: u32, line: &str, written| {
+            (format!("Panic#{count} Part1\n<0>[    3.000000] {line}\n"), Some(written))
+        };
+        let whole = "Kernel panic - not syncing: x";
+        let files = [panic(9, whole, 4985), panic(5, whole, 4995), panic(1, "x", 5000)];
+        let records = read(&files).unwrap();
+        assert_eq!((records.files, records.faults.len(), records.left_out.len()), (vec![1], 0, 2));
     }
 
     #[test]
