@@ -6,10 +6,12 @@ use pagehaul_btf::{Fault, Object};
 use pagehaul_inspect::{Machine, tasks};
 
 use crate::collect::Collector;
+use crate::log;
 
 pub(crate) fn find(machine: &Machine<'_>, out: &mut Collector<'_>) {
     let outcome = of_tasks(machine, out);
     out.outcome("names of tasks", outcome);
+    log::names(machine, out);
     let outcome = of_host(machine, out);
     out.outcome("names of the host", outcome);
 }

@@ -84,3 +84,33 @@ fn check(vmcore: &Path, kernel: &str) {
 fn no_key_of_a_guest_is_in_an_erased_dump() {
     common::each_crash(|kernel, vmcore| check(&vmcore, kernel));
 }
+
+/// Records of the log have the name of the task that wrote them (7.2).
+#[test]
+fn no_record_of_the_log_keeps_the_name_of_a_task() {
+    if !lab::enabled() {
+        return;
+    }
+    const NAME: &[u8] = b"lab-poisoned";
+    // The crash that `lab validate-triage` explains.
+    let config = lab::Config {
+        kernel: "7.2".into(),
+        cpus: 1,
+        fill: 20,
+        scenario: Some("oom".into()),
+        ..lab::Config::default()
+    };
+    let vmcore = lab::crash(&config).unwrap().vmcore();
+    let directory = tempfile::tempdir().unwrap();
+    let names = |erase: &[&str]| {
+        let dump = directory.path().join("dump");
+        succeeds(&[&["convert", "-q", "--force", "-f", "elf"], erase].concat(), &[&vmcore, &dump]);
+        let bytes = std::fs::read(&dump).unwrap();
+        bytes.windows(NAME.len()).filter(|part| *part == NAME).count()
+    };
+    let before = names(&[]);
+    assert!(before > 20, "{before}: it wrote many");
+    // The text has it as well. What is left is the task's own memory, and memory that is free.
+    let after = names(&["--erase", "log,names"]);
+    assert!(after * 4 < before, "{after} of {before}");
+}
