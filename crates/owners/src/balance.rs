@@ -453,8 +453,12 @@ impl Builder<'_> {
         }
         // Pages of the row already.
         let row = self.rows.entry(RowKind::LargeKmalloc).or_default();
-        limit(&mut allocated.large, row.0);
+        let known = limit(&mut allocated.large, row.0);
         row.1.append(&mut allocated.large);
+        if known > 0 && row.0 > known {
+            let pages = PageCount::new(row.0 - known);
+            row.1.push(Owner { name: "not recorded".to_owned(), pages, ..Owner::default() });
+        }
         compound -= limit(&mut allocated.compound, compound);
         let mut nothing = tally.nothing - limit(&mut allocated.nothing, tally.nothing);
         for owner in allocated.compound.into_iter().chain(allocated.nothing) {

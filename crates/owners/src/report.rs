@@ -225,6 +225,8 @@ pub struct Stacks {
     pub unsaved: PageCount,
     /// Those whose stacks cannot be read.
     pub unread: PageCount,
+    /// Pages of which no record can be read. They may be allocated.
+    pub not_known: PageCount,
     /// The stacks with the most pages.
     pub largest: Vec<AllocationStack>,
     /// Number of all stacks.

@@ -226,6 +226,34 @@ fn what_is_on_and_cannot_be_read_is_missing() {
     assert_eq!(found.stacks.unwrap().unread.get(), 30);
 }
 
+/// Neither zero nor all, but at least what was read.
+#[test]
+fn pages_that_were_not_read_do_not_count_as_free() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("vmcore");
+    machine(Some(recorded(Depot::V6_12))).build().elf().write(&path).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    let (mut without, mut with_some) = (0, 0);
+    for part in 20..100 {
+        std::fs::write(&path, &whole[..whole.len() * part / 100]).unwrap();
+        let Some(found) = of(&path) else { continue };
+        let is_told = found.missing.iter().any(|why| why.starts_with("page_owner: "));
+        match &found.stacks {
+            None => {
+                assert!(is_told, "{part}: {:?}", found.missing);
+                assert!(found.identities.iter().all(|it| it.counter != "page_owner"));
+                without += 1;
+            }
+            Some(stacks) if found.pages(RowKind::Undecided).get() > 0 => {
+                assert!(is_told && stacks.allocated.get() > 0 && stacks.not_known.get() > 0);
+                with_some += 1;
+            }
+            Some(_) => {}
+        }
+    }
+    assert!(without + with_some > 0);
+}
+
 #[test]
 fn damaged_records_end() {
     let directory = tempfile::tempdir().unwrap();

@@ -30,11 +30,13 @@ impl Redaction {
             for Owner { name, pages: _, notes: _, file, allocation } in owners {
                 *name = match allocation {
                     // Functions, and nothing else.
-                    Some(_) => name.clone(),
+                    Some(allocation) if !allocation.stack.is_empty() => name.clone(),
+                    // A function, and a file, which may be of a module of others.
+                    Some(_) => name.split(", ").next().unwrap_or_default().to_owned(),
                     None => self.owner(*kind, name, file.is_some()),
                 };
                 file.iter_mut().for_each(|file| self.file(file));
-                for Allocation { stack: _, allocated_by, tasks: _ } in allocation {
+                if let Some(Allocation { stack: _, allocated_by, tasks: _ }) = allocation {
                     allocated_by.iter_mut().for_each(|task| *task = self.process(task));
                 }
             }
@@ -51,7 +53,7 @@ impl Redaction {
         }
         // Functions.
         let _: &Option<Stacks> = stacks;
-        for Sites { bytes: _, calls: _, largest, count: _ } in sites {
+        if let Some(Sites { bytes: _, calls: _, largest, count: _ }) = sites {
             for Site { file, line: _, function: _, module: _, bytes: _, calls: _ } in largest {
                 // Modules of others have the path at which they were built.
                 if file.starts_with('/') {

@@ -11,7 +11,7 @@ use pagehaul_present::number::counted;
 use super::names::{Stacks, callers, is_large_kmalloc};
 use super::records::{By, Part, Records, Task, records};
 use super::sites::{Tags, place};
-use crate::report::{Allocation, AllocationStack, Owner, Stacks as Report};
+use crate::report::{Allocation, AllocationStack, Owner, RowKind, Stacks as Report};
 use crate::tally::{Rules, Tally};
 
 /// Stacks and places that are reported.
@@ -59,7 +59,11 @@ pub(crate) fn allocations(
     let mut records = records(memory, rules, &ext, threads)?;
     tally.unowned = std::mem::take(&mut records.unnamed);
     tally.searched = records.unnamed_pages;
-    found.allocated = ext.has_owners().then_some(records.allocated);
+    // Struct pages that cannot be read have no record that could be asked for.
+    let undecided = tally.rows.get(&RowKind::Undecided).copied().unwrap_or(0);
+    records.unread = records.unread.max(undecided);
+    // A kernel that keeps records has some.
+    found.allocated = (ext.has_owners() && records.allocated > 0).then_some(records.allocated);
     found.name(machine, &ext, &records, rules);
     Ok(found)
 }
@@ -131,13 +135,13 @@ impl Allocations {
         for owners in [&mut self.nothing, &mut self.large, &mut self.compound] {
             owners.sort_by(|a, b| b.pages.cmp(&a.pages).then_with(|| a.name.cmp(&b.name)));
         }
-        self.note(records, &stacks, tags, lost);
-        if ext.has_owners() {
+        self.note(ext, records, &stacks, tags, lost);
+        if self.allocated.is_some() {
             self.stacks = Some(report(records, by_stack, lost, own));
         }
     }
 
-    fn note(&mut self, records: &Records, stacks: &Stacks<'_>, tags: Tags<'_>, lost: u64) {
+    fn note(&mut self, ext: &PageExt, records: &Records, stacks: &Stacks<'_>, tags: Tags<'_>, lost: u64) {
         if let Some(why) = &stacks.why {
             let failed = counted(stacks.failed, "stack");
             self.missing.push(format!("page_owner: {failed} cannot be read, the first because: {why}"));
@@ -149,7 +153,8 @@ impl Allocations {
             ));
         }
         if records.unread > 0 {
-            self.missing.push(format!("page_owner: what is kept of {} pages cannot be read", records.unread));
+            let what = if ext.has_owners() { "page_owner" } else { "allocation tags of pages" };
+            self.missing.push(format!("{what}: what is kept of {} pages cannot be read", records.unread));
         }
         self.missing.extend(tags.why.map(|why| format!("names of allocation tags: {why}")));
     }
@@ -183,6 +188,7 @@ fn report(records: &Records, by_stack: BTreeMap<Vec<String>, u64>, lost: u64, ow
         early: PageCount::new(records.early),
         unsaved: PageCount::new(own),
         unread: PageCount::new(lost),
+        not_known: PageCount::new(records.unread),
         largest: stacks,
         count,
     }

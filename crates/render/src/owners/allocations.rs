@@ -48,7 +48,8 @@ pub(super) fn stacks(balance: &Balance, most: usize) -> Option<(Table, String)> 
         ]);
     }
     let mut about = format!(
-        "{} allocated pages, {} stacks; {} pages are from before page_owner started",
+        "{}{} allocated pages, {} stacks; of them {} are from before page_owner started",
+        if stacks.not_known.get() > 0 { "at least " } else { "" },
         count(stacks.allocated.get()),
         count(stacks.count as u64),
         count(stacks.early.get()),
@@ -60,6 +61,9 @@ pub(super) fn stacks(balance: &Balance, most: usize) -> Option<(Table, String)> 
         if pages.get() > 0 {
             let _ = write!(about, ", {} {what}", count(pages.get()));
         }
+    }
+    if stacks.not_known.get() > 0 {
+        let _ = write!(about, "; what is kept of {} others cannot be read", count(stacks.not_known.get()));
     }
     Some((table, about))
 }

@@ -28,6 +28,9 @@ mod balance {
         if let Some((redaction, names)) = redaction {
             redaction.owners(&mut owners, names);
         }
+        // What else is missing is in the balance; these decide who is named.
+        let records = owners.missing.iter().filter(|why| why.starts_with("page_owner: "));
+        report.missing.extend(records.map(|why| format!("owners of memory: {why}")));
         use_rows(report, &owners);
         blame(report, &owners);
         Ok(Some(owners))
