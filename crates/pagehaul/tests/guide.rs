@@ -63,7 +63,9 @@ fn prepare(chapter: &str) -> Setup {
     if chapter == "images" {
         image::write(&setup.image, &setup.path("memory"), &setup.path("memory.lime"));
         let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("../facts/tests/data/null.6.12.log");
-        let log = std::fs::read_to_string(log).unwrap();
+        // Recorded before the line with which each record of a panic ends.
+        let log = std::fs::read_to_string(log).unwrap()
+            + "[    6.400000] Kernel panic - not syncing: Fatal exception\n";
         std::fs::write(setup.path("dmesg-ramoops-0"), format!("Panic#1 Part1\n{log}")).unwrap();
     }
     if ["memory", "reading", "remote", "triage"].contains(&chapter) {
