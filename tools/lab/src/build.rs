@@ -180,6 +180,14 @@ fn cargo(subcommand: &str) -> Command {
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());
+    // Cargo sets them for a test, and build scripts that look at them (ring's) run again: most of the workspace would be built anew,
+    // and programs replaced that other tests run at that moment.
+    for (name, _) in std::env::vars_os() {
+        let of_test = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        if name.to_str().is_some_and(of_test) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
