@@ -135,8 +135,7 @@ fn main() -> ExitCode {
             // The cause precedes its effect.
             tell!("pagehaul: {lacking}");
             tell!("pagehaul: {}", sentence(error.chain().skip(1)));
-            // INCOMPLETE promises that what is there was shown.
-            ExitCode::FAILURE
+            ExitCode::from(exit::INCOMPLETE)
         }
     }
 }

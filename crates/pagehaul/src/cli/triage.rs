@@ -45,8 +45,8 @@ const UNWOUND: usize = 20_000;
 /// only with --tasks and --stacks, the sections from workqueues to ipc only if they are named with --section, and one task alone with
 /// --pid. Of the records that a crash left in pstore it shows what the log tells, with --json the facts.
 ///
-/// Exit status: 0, the report was printed; 1, the dump cannot be read, or has no symbols (an incomplete one may have lost them); 2, the
-/// command line is wrong; 3, the dump is incomplete, or the records of pstore are, and what is there was reported.
+/// Exit status: 0, the report was printed; 1, the dump cannot be read or has no symbols; 2, the command line is wrong; 3, the dump is
+/// incomplete, or the records of pstore are: what is there was reported, but nothing if the dump has lost its symbols.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
