@@ -133,7 +133,7 @@ fn records_without_a_line_of_their_crash_deny_nothing() {
     let [one, two, three] = parts();
     // Cut at the end of a line.
     write("cut", "Panic#2 Part1\n<5>[    0.000000] Linux version 6.12.107+deb13-cloud-amd64 (x)\n");
-    let why = "the record is of a panic, but has no line of it: its end is missing or damaged";
+    let why = "the record is of a panic, but has no line of it: lines are missing or damaged";
     let output = setup.run(&["triage", "cut"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(3), "{text}");

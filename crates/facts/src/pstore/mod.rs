@@ -21,7 +21,7 @@ use crate::line::{Line, line_of_text, time_of_text};
 const MAX_BYTES: usize = 8 << 20;
 /// Files that a remark names, and ranges of parts.
 const NAMED: usize = 10;
-/// What is said of a file that is no text.
+/// Why a file that is not text is left out.
 const OTHERWISE_COMPRESSED: &str = "it is damaged, no record, or not compressed by DEFLATE: LZO, LZ4, 842 and zstd, which kernels before \
                                     6.6 could use, are not read";
 
@@ -33,7 +33,7 @@ pub enum PstoreError {
         "expected records of a kernel log in pstore, each of which begins with a line such as `Panic#1 Part1`"
     )]
     NoRecord,
-    /// None of them is one, and one is no text.
+    /// No file is a record, and at least one is not text.
     #[error("{OTHERWISE_COMPRESSED}")]
     Compressed,
     /// There are two of one part.
@@ -347,13 +347,14 @@ fn remark_on_crash(
     let last = parts.last()?;
     let event = last.event;
     let has_end = last.number == 1 && !last.is_cut && !last.text.is_empty();
-    // An oops that the log has does not show that the panic is there. Other faults say it of records without their end.
+    // An oops in the log does not show that the panic is there. The lines of a panic may have been pushed out by stacks of all CPUs, which
+    // follow them. Other faults say it of records without their end.
     let lacks_crash = if event.is_panic() { !has_panic } else { event.is_crash() && !has_crash };
     if let Some(of) = event.crash().filter(|_| lacks_crash && has_end) {
         let line = if has_crash { "line `Kernel panic`" } else { "line of it" };
         let what = match parts.len() {
-            1 => format!("the record is of {of}, but has no {line}: its end is missing or damaged"),
-            _ => format!("the records are of {of}, but have no {line}: their end is missing or damaged"),
+            1 => format!("the record is of {of}, but has no {line}: lines are missing or damaged"),
+            _ => format!("the records are of {of}, but have no {line}: lines are missing or damaged"),
         };
         faults.push(Remark::new(Vec::new(), what.clone()));
         return (!has_crash).then_some(what);
@@ -522,7 +523,7 @@ mod tests {
         }
         // Lines of the kernel that are whole, but none of the crash; those of programs do not count.
         let is_of =
-            |of: &str| format!("the record is of {of}, but has no line of it: its end is missing or damaged");
+            |of: &str| format!("the record is of {of}, but has no line of it: lines are missing or damaged");
         for (event, of) in [("Panic#1", "a panic"), ("Oops#7", "an oops")] {
             for text in
                 ["<6>x\n", "<8>Kernel panic - not syncing: x\n", "<0>Kernel pa\u{1}ic - not syncing: x\n"]
@@ -532,7 +533,7 @@ mod tests {
             }
         }
         let (why, faults) = found("Panic#1 Part2\n<6>x\nPanic#1 Part1\n<6>x\n");
-        let all = "the records are of a panic, but have no line of it: their end is missing or damaged";
+        let all = "the records are of a panic, but have no line of it: lines are missing or damaged";
         assert_eq!((why.as_str(), faults), (all, vec![all.to_owned()]));
         // What is damaged may have been the crash.
         let (why, faults) = found("Halt#1 Part1\n<6>x\n\u{1}0>y\n");
@@ -549,7 +550,7 @@ mod tests {
         let oops = "<1>[    5.000000] BUG: kernel NULL pointer dereference, address: 0000000000000008\n";
         let records = read(&[format!("Panic#2 Part1\n{oops}").into()]).unwrap();
         assert!(records.facts.crash.is_some() && records.unknown.is_none());
-        let fault = "the record is of a panic, but has no line `Kernel panic`: its end is missing or damaged";
+        let fault = "the record is of a panic, but has no line `Kernel panic`: lines are missing or damaged";
         assert_eq!(records.faults.iter().map(Remark::numbered).collect::<Vec<_>>(), [fault]);
         let whole =
             format!("Panic#2 Part1\n{oops}<0>[    5.100000] Kernel panic - not syncing: Fatal exception\n");
