@@ -148,7 +148,7 @@ impl Chain {
     pub(crate) fn content(&self, image: usize) -> Result<Vec<u8>, ProcessError> {
         let (bytes, name) = self.images.get(image).map_or((0, ""), |image| (image.bytes, &image.name));
         if bytes > MAX_SMALL {
-            let what = format!("its {name} has {bytes} bytes, which is no size of such an image");
+            let what = format!("its {name} has {bytes} bytes: such images have at most {MAX_SMALL}");
             return Err(ProcessError::Damaged { path: self.newest().path.clone(), what });
         }
         let mut content = vec![0; bytes as usize];

@@ -145,7 +145,8 @@ impl Criu {
         Ok(self.ask(&arguments, progress)?.status.is_some_and(|status| status.success()))
     }
 
-    /// Starts one of its actions in a directory, which has its images unless they are streamed. `log` is a file in it. Its system calls can be `watched`.
+    /// Starts one of its actions in a directory, which has its images unless they are streamed. `log` is a file in it. Its system calls
+    /// can be `watched`.
     pub(crate) fn start(
         &self,
         action: &str,

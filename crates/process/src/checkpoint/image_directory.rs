@@ -34,27 +34,27 @@ pub(super) fn write(
     }
     for (number, image) in chain.images.iter().enumerate() {
         if !is_file_name(&image.name) {
-            let what = format!("{:?} is no name of an image", image.name);
+            let what = format!("{:?} is not the name of an image", image.name);
             return Err(ProcessError::Damaged { path: chain.newest().path.clone(), what });
         }
         let path = directory.join(&image.name);
         let failed =
             |source: io::Error| ProcessError::Output { path: path.clone(), action: "write to", source };
         let mut file = File::create_new(&path).map_err(failed)?;
-        match timers.filter(|_| image.name == timers::IMAGE) {
-            Some(changed) => file.write_all(&changed.files).map_err(failed)?,
+        let written = match timers.filter(|_| image.name == timers::IMAGE) {
+            Some(changed) => file.write_all(&changed.files),
             None => write_image(chain, number, threads, |bytes| {
                 if progress.is_cancelled() {
                     return Err(io::ErrorKind::Interrupted.into());
                 }
                 progress.advance(Phase::Pack, bytes.len() as u64);
                 file.write_all(bytes)
-            })?
-            .map_err(failed)?,
-        }
+            })?,
+        };
         if progress.is_cancelled() {
             return Err(ProcessError::Refused("stopped before anything was restarted".into()));
         }
+        written.map_err(failed)?;
     }
     Ok(())
 }
