@@ -1,13 +1,12 @@
 //! Owners that the kernel recorded: `page_owner` with a stack depot of each shape, and allocation tags; exact sums, off, and damaged.
 
+mod common;
+
 use std::path::Path;
 
-use pagehaul_inspect::Machine as CrashedMachine;
-use pagehaul_kernel::{Kernel, VirtualMemory};
-use pagehaul_owners::{Balance, Effort, References, RowKind, balance};
-use pagehaul_physmem::MapPolicy;
+use common::balances;
+use pagehaul_owners::{Balance, References, RowKind};
 use pagehaul_synth::{Depot, Era, Inside, Kind, Machine, Noise, Recorded, Task};
-use pagehaul_vmcore::Source;
 
 const LEAK: [&str; 6] = [
     "get_page_from_freelist",
@@ -82,15 +81,9 @@ fn machine(recorded: Option<Recorded>) -> Machine {
 }
 
 fn of(path: &Path) -> Option<Balance> {
-    let source = Source::open(path, MapPolicy::default()).ok()?;
-    let memory = source.memory();
-    let kernel = Kernel::discover(memory).ok()?;
-    let virtual_memory = VirtualMemory::new(kernel.space(), memory);
-    let machine = CrashedMachine::open(kernel.space(), &virtual_memory, memory.notes()).ok()?;
-    let with = |threads, references| balance(&machine, &kernel, memory, Effort { threads, references }).ok();
-    let (one, two) = (with(1, References::Never)?, with(3, References::Never)?);
+    let efforts = [(1, References::Never), (3, References::Never), (2, References::Always)];
+    let [one, two, searched] = balances(path, efforts)?;
     assert_eq!(format!("{one:?}"), format!("{two:?}"), "the number of threads changes nothing");
-    let searched = with(2, References::Always)?;
     assert_eq!(searched.sum(), one.sum());
     let parts = |balance: &Balance| {
         balance.row(RowKind::NoOwner).map(|row| (row.pages, row.owners.iter().map(|owner| owner.pages).sum()))

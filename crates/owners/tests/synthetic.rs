@@ -1,9 +1,12 @@
 //! The balance of synthetic machines: every page in one row, on pages of 4, 16 and 64 KiB, and on damaged memory.
 
+mod common;
+
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use common::balances;
 use pagehaul_inspect::Machine as CrashedMachine;
 use pagehaul_kernel::{Kernel, VirtualMemory};
 use pagehaul_machine::{PageCount, PageSize};
@@ -29,14 +32,7 @@ fn inside() -> Inside {
 
 /// Returns the balance of the vmcore at `path`, and the number of pages that have a struct page.
 fn of(path: &Path) -> Option<Balance> {
-    let source = Source::open(path, MapPolicy::default()).ok()?;
-    let memory = source.memory();
-    let kernel = Kernel::discover(memory).ok()?;
-    let virtual_memory = VirtualMemory::new(kernel.space(), memory);
-    let machine = CrashedMachine::open(kernel.space(), &virtual_memory, memory.notes()).ok()?;
-    let with =
-        |threads| balance(&machine, &kernel, memory, Effort { threads, references: References::Always }).ok();
-    let (one, two) = (with(1)?, with(3)?);
+    let [one, two] = balances(path, [1, 3].map(|threads| (threads, References::Always)))?;
     assert_eq!(format!("{one:?}"), format!("{two:?}"), "the number of threads changes nothing");
     Some(one)
 }

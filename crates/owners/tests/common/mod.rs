@@ -1,0 +1,22 @@
+//! What tests of balances share.
+
+use std::path::Path;
+
+use pagehaul_inspect::Machine;
+use pagehaul_kernel::{Kernel, VirtualMemory};
+use pagehaul_owners::{Balance, Effort, References, balance};
+use pagehaul_physmem::MapPolicy;
+use pagehaul_vmcore::Source;
+
+/// Returns balances of the vmcore at `path`, one for each effort.
+pub fn balances<const N: usize>(path: &Path, efforts: [(usize, References); N]) -> Option<[Balance; N]> {
+    let source = Source::open(path, MapPolicy::default()).ok()?;
+    let memory = source.memory();
+    let kernel = Kernel::discover(memory).ok()?;
+    let virtual_memory = VirtualMemory::new(kernel.space(), memory);
+    let machine = Machine::open(kernel.space(), &virtual_memory, memory.notes()).ok()?;
+    let with =
+        |(threads, references)| balance(&machine, &kernel, memory, Effort { threads, references }).ok();
+    let found: Option<Vec<Balance>> = efforts.into_iter().map(with).collect();
+    found?.try_into().ok()
+}
