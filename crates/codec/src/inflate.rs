@@ -58,8 +58,9 @@ pub struct Start {
     pub ending: Ending,
 }
 
-/// Returns what streams of either format begin with that are not whole, at most `limit` bytes each: those that are cut, damaged, longer, or
-/// followed by other bytes, which [`inflate`] does not notice. libdeflate, which decompresses whole streams, does not keep what precedes an error.
+/// Returns the start of streams of either format that are not whole, at most `limit` bytes each: those that are cut, damaged, longer, or
+/// followed by other bytes, which [`inflate`] does not notice. libdeflate, which decompresses whole streams, does not keep what precedes
+/// an error.
 pub fn inflate_start(data: &[u8], limit: usize) -> Vec<Start> {
     [true, false].into_iter().filter_map(|is_zlib| start_of(data, is_zlib, limit)).collect()
 }

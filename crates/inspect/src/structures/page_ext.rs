@@ -1,5 +1,5 @@
-//! What the kernel keeps of each page beside its struct page (mm/page_ext.c): who allocated it (`page_owner=on`), and at which place in
-//! the source (`sysctl.vm.mem_profiling=1`, 6.10).
+//! What the kernel records for each page in addition to its struct page (mm/page_ext.c): which stack and task allocated it
+//! (`page_owner=on`), and the place in the source (`sysctl.vm.mem_profiling=1`, 6.10).
 
 use pagehaul_btf::Fault;
 

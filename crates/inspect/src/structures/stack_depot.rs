@@ -4,11 +4,11 @@ use pagehaul_btf::{Fault, Space};
 
 use crate::machine::Machine;
 
-/// Frames of a stack at most. Users save 64 or less; records had no limit of their own until 6.9.
+/// Maximum number of frames of a stack. All users save at most 64. Records had no limit of their own before 6.9.
 const MAX_FRAMES: u32 = 256;
 /// Records are aligned to 16 bytes (`DEPOT_STACK_ALIGN`).
 const ALIGN: u32 = 4;
-/// Pools at most (`DEPOT_POOLS_CAP`).
+/// Maximum number of pools (`DEPOT_POOLS_CAP`).
 const MAX_POOLS: u32 = 8192;
 
 /// Some bits of a handle.
@@ -134,9 +134,9 @@ impl<'a> StackDepot<'a> {
         let entries: Vec<u64> =
             bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         match entries.iter().find(|entry| **entry >> 63 == 0) {
-            Some(entry) => {
-                Err(Fault::NotRead(format!("the stack at {record:#x} has {entry:#x}, which is no code")))
-            }
+            Some(entry) => Err(Fault::NotRead(format!(
+                "the stack at {record:#x} has {entry:#x}, which is not an address of the kernel"
+            ))),
             None => Ok(entries),
         }
     }
