@@ -30,6 +30,7 @@ mod printed;
 mod progress;
 mod run;
 mod sandbox;
+mod signal_stacks;
 mod signals;
 mod standard_output;
 mod usage;
