@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use pagehaul_btf::{Fault, Object, Space};
-use pagehaul_inspect::{Machine, cache_node, page_head};
+use pagehaul_inspect::{Machine, SlabLayout, cache_node, page_head};
 use pagehaul_kernel::{Kernel, Memmap};
 use pagehaul_machine::{PageSize, Pfn, VirtAddr};
 use pagehaul_physmem::PhysMemory;
@@ -17,8 +17,6 @@ use crate::collect::{Collector, Translate};
 
 /// Slabs with free objects: about 60 MiB. Walks take longer than a capture may before there are as many.
 const MAX_SLABS: usize = 1 << 20;
-/// Objects of a slab (`MAX_OBJS_PER_PAGE`).
-const MAX_OBJECTS: u64 = 32_767;
 /// Caches, their nodes, slabs in a row of a CPU, and objects of a sheaf.
 const MAX_CACHES: usize = 1 << 16;
 const MAX_NODES: u64 = 1024;
@@ -136,11 +134,7 @@ pub(crate) fn find(machine: &Machine<'_>, memory: &dyn PhysMemory, out: &mut Col
 /// A cache while its slabs are walked.
 struct Cache {
     shape: u32,
-    size: u64,
-    first: u64,
-    link: u64,
-    /// What links are disguised with (CONFIG_SLAB_FREELIST_HARDENED).
-    secret: Option<u64>,
+    layout: SlabLayout,
 }
 
 struct Finder<'a> {
@@ -247,16 +241,13 @@ impl<'a> Finder<'a> {
     }
 
     fn cache(&mut self, object: &Object<'_>) -> Result<Cache, Fault> {
-        let (size, link) = (object.number("size")?, object.number("offset")?);
-        let first = object.number("red_left_pad").unwrap_or(0);
+        let layout = SlabLayout::new(object)?;
+        let SlabLayout { size, first, link, .. } = layout;
         // With red zones, what surrounds objects is checked by others.
-        let used = if first > 0 { object.number("object_size")? } else { size };
-        if size == 0 || size > 1 << 30 || first + link + POINTER > size + first || first >= size.max(1) {
-            return Err(Fault::WrongKind(format!("the size of its objects, {size},"), "a layout of slabs"));
-        }
+        let used = if first > 0 { layout.object_size } else { size };
         let shape = self.shapes.len() as u32;
         self.shapes.push(Shape { size, first, used: used.min(size - first), link });
-        Ok(Cache { shape, size, first, link, secret: object.number("random").ok() })
+        Ok(Cache { shape, layout })
     }
 
     /// Adds what a CPU has of a cache: a slab that it allocates from, slabs in reserve, and sheaves.
@@ -316,21 +307,14 @@ impl<'a> Finder<'a> {
     /// Adds the objects of a list.
     fn list(&mut self, cache: &Cache, slab: &Object<'_>, head: u64) -> Result<(), Fault> {
         let at = self.slab(cache, slab.address())?;
-        let mut object = head;
-        let mut left = MAX_OBJECTS;
-        while object != 0 {
-            let physical = (self.translate)(object)?;
-            if !self.add(cache, at, physical)? || left == 0 {
+        for object in cache.layout.free_objects(self.machine.memory(), head) {
+            let object = object?;
+            if !self.add(cache, at, (self.translate)(object)?)? {
                 return Err(Fault::WrongKind(
                     format!("the list of free objects at {object:#x}"),
                     "a list: it meets itself",
                 ));
             }
-            left -= 1;
-            let at = object.wrapping_add(cache.link);
-            let stored = self.machine.memory().u64(at)?;
-            // `freelist_ptr_decode`: 2482ddec670f (4.14), 1ad53d9fa3f6 (5.7).
-            object = cache.secret.map_or(stored, |secret| stored ^ secret ^ at.swap_bytes());
         }
         Ok(())
     }
@@ -343,17 +327,14 @@ impl<'a> Finder<'a> {
 
     /// Adds an object. Returns false if it was there.
     fn add(&mut self, cache: &Cache, slab: u64, object: u64) -> Result<bool, Fault> {
-        let offset = object.checked_sub(slab).and_then(|offset| offset.checked_sub(cache.first));
-        let index =
-            offset.filter(|offset| offset.is_multiple_of(cache.size)).map(|offset| offset / cache.size);
-        let Some(index) = index.filter(|index| *index < MAX_OBJECTS) else {
+        let Some(index) = cache.layout.index(slab, object) else {
             return Err(Fault::WrongKind(format!("{object:#x}"), "an object of the slab"));
         };
         let found = self.slabs.entry(slab).or_insert(Slab { at: slab, shape: cache.shape, free: Vec::new() });
         let is_new = found.set(index);
         if is_new {
             self.objects += 1;
-            self.bytes = self.bytes.saturating_add(cache.size);
+            self.bytes = self.bytes.saturating_add(cache.layout.size);
         }
         Ok(is_new)
     }

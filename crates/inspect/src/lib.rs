@@ -59,6 +59,7 @@ pub use structures::pressure::{Pressure, Pressures};
 pub use structures::rcu::{Rcu, RcuCallbacks};
 pub use structures::signals::{PendingSignals, Signals};
 pub use structures::slab::{Cache, cache_node, caches, page_head};
+pub use structures::slab_objects::{MAX_SLAB_OBJECTS, SlabLayout};
 pub use structures::sockets::{Socket, Sockets};
 pub use structures::stack_depot::StackDepot;
 pub use structures::swap::{Swap, SwapDevice};

@@ -22,6 +22,7 @@ pub(crate) mod rcu;
 pub(crate) mod registers;
 pub(crate) mod signals;
 pub(crate) mod slab;
+pub(crate) mod slab_objects;
 pub(crate) mod sockets;
 pub(crate) mod stack;
 pub(crate) mod stack_depot;
