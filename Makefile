@@ -121,8 +121,8 @@ test-beside:
 
 test-full: test test-pages test-spark test-store test-upload
 	$(LAB) validate --kernel all
-	PAGEHAUL_LAB=all cargo test --locked --workspace --test erase --test keep --test live --test pstore_guests --test stamps -- \
-	--test-threads 1
+	PAGEHAUL_LAB=all cargo test --locked --workspace --test erase --test keep --test live --test pstore_guests --test slab_users \
+	--test stamps -- --test-threads 1
 	$(MAKE) test-arm64
 	$(MAKE) test-riscv64
 	$(MAKE) test-kdump KDUMP_SUITE=trixie KDUMP_TARGET=encrypted

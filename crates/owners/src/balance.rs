@@ -15,6 +15,7 @@ use pagehaul_physmem::PhysMemory;
 
 use crate::allocations::owners::{Allocations, allocations, limit};
 use crate::allocations::sites::sites;
+use crate::allocations::slab_users::slab_users;
 use crate::cgroups::cgroups;
 use crate::claims::Claimant;
 use crate::fields::Fields;
@@ -105,6 +106,7 @@ pub fn balance(
     tally.searched = tally.nothing;
     let even_remote = effort.references == References::Always;
     let allocated = allocations(machine, memory, &rules, &mut tally, even_remote, effort.threads)?;
+    let slab_users = slab_users(machine, memory, kernel, even_remote, &mut missing);
     let parts = Parts {
         listed: listed.map(|pages| pages.get() as i64),
         kept_stacks: kept_stacks.get(),
@@ -126,7 +128,7 @@ pub fn balance(
     if asked && tally.searched > 0 {
         guesses = references(machine, memory, &memmap, &rules, &tally.unowned, &found, effort.threads)?;
     }
-    Ok(builder.build(tally, &found, allocated, guesses))
+    Ok(Balance { slab_users, ..builder.build(tally, &found, allocated, guesses) })
 }
 
 /// Reads what the balance reads of a dump on a server, all of it at the same time.
@@ -602,6 +604,7 @@ impl Builder<'_> {
             fragmentation: self.fragmentation(tally, caches),
             stacks: None,
             sites: None,
+            slab_users: None,
             identities: Vec::new(),
             missing: std::mem::take(&mut self.missing),
         };

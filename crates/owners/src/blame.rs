@@ -5,6 +5,7 @@ use pagehaul_inspect::{Evidence, Finding, Next, TriageReport};
 use pagehaul_machine::PageCount;
 use pagehaul_present::number::{bytes, count, counted, percent};
 
+use crate::allocations::names::callers;
 use crate::report::{Balance, Cgroup, Row, RowKind, Suspect};
 
 /// Rows and suspects that are named as evidence, of each.
@@ -98,6 +99,7 @@ fn culprit(balance: &Balance, evidence: &mut Vec<String>) -> Option<String> {
         return Some(format!("{}, by {owners}", row_text(balance, largest)));
     };
     evidence.extend(holders(balance, suspect));
+    evidence.extend(slab_users(balance, suspect));
     if let Some((name, pages)) = suspect.largest.as_ref().filter(|_| suspect.members > 1) {
         evidence.push(format!(
             "the largest of {}: {name} {}",
@@ -122,6 +124,19 @@ fn culprit(balance: &Balance, evidence: &mut Vec<String>) -> Option<String> {
         text += &format!(", in {}", counted(suspect.members as u64, "file"));
     }
     Some(text)
+}
+
+/// Who allocated the objects of a slab cache, if the kernel kept it.
+fn slab_users(balance: &Balance, suspect: &Suspect) -> Option<String> {
+    let name = suspect.name.as_deref().filter(|_| suspect.kind == RowKind::Slab)?;
+    let users = balance.slab_users.as_ref()?;
+    // The one with the most bytes comes first.
+    let user = users.largest.iter().find(|user| user.cache == name)?;
+    Some(format!(
+        "{} in {name} allocated in {}, by slub_debug",
+        counted(user.objects, "object"),
+        callers(&user.stack).join(" < ")
+    ))
 }
 
 /// The processes that hold deleted files.
@@ -228,6 +243,7 @@ mod tests {
             fragmentation: None,
             stacks: None,
             sites: None,
+            slab_users: None,
             identities: Vec::new(),
             missing: Vec::new(),
         }

@@ -39,5 +39,5 @@ pub use blame::{are_evidence, blame, use_rows};
 pub use growth::{Growth, Moment, NotComparable, OwnerGrowth, RowGrowth, growth};
 pub use report::{
     Allocation, AllocationStack, Balance, BlockType, Cgroup, Cgroups, Deferred, FileDetail, Fragmentation,
-    Identity, Outside, Owner, Row, RowKind, Site, Sites, Spoiler, Stacks, Suspect,
+    Identity, Outside, Owner, Row, RowKind, Site, Sites, SlabUser, SlabUsers, Spoiler, Stacks, Suspect,
 };

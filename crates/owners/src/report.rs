@@ -140,6 +140,9 @@ pub struct Balance {
     /// Places in the source that allocated memory; `None`: the kernel did not count them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sites: Option<Sites>,
+    /// Who allocated slab objects; `None`: the kernel kept no records of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slab_users: Option<SlabUsers>,
     /// Rows compared with the kernel's counters.
     pub identities: Vec<Identity>,
     /// What is missing or was cut, one sentence each.
@@ -240,6 +243,40 @@ pub struct AllocationStack {
     pub pages: PageCount,
     /// Its functions, the innermost first.
     pub stack: Vec<String>,
+}
+
+/// Who allocated slab objects, by the records of `slub_debug`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SlabUsers {
+    /// Caches that keep records.
+    pub caches: usize,
+    /// Their objects in use.
+    pub objects: u64,
+    /// Those without a record, or whose stack cannot be read.
+    pub unrecorded: u64,
+    /// Whether all their slabs were read.
+    pub is_whole: bool,
+    /// The caches' stacks with the most bytes.
+    pub largest: Vec<SlabUser>,
+    /// Number of all stacks of all caches.
+    pub count: usize,
+}
+
+/// Objects of one cache that one stack allocated.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SlabUser {
+    /// Name of the cache.
+    pub cache: String,
+    /// Objects in use.
+    pub objects: u64,
+    /// Bytes of them, with what surrounds them.
+    pub bytes: u64,
+    /// Functions of the stack, the innermost first.
+    pub stack: Vec<String>,
+    /// IDs of the tasks that allocated the most. They can be gone, and others can have their IDs.
+    pub pids: Vec<u32>,
+    /// Number of these tasks, up to 256.
+    pub tasks: usize,
 }
 
 /// Places in the source that allocated memory, by allocation tags: what /proc/allocinfo had.

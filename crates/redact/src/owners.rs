@@ -1,8 +1,8 @@
 //! Redacts who owns the memory.
 
 use pagehaul_owners::{
-    Allocation, Balance, Cgroup, Cgroups, FileDetail, Owner, Row, RowKind, Site, Sites, Spoiler, Stacks,
-    Suspect,
+    Allocation, Balance, Cgroup, Cgroups, FileDetail, Owner, Row, RowKind, Site, Sites, SlabUser, SlabUsers,
+    Spoiler, Stacks, Suspect,
 };
 
 use crate::Redaction;
@@ -23,6 +23,7 @@ impl Redaction {
             fragmentation,
             stacks,
             sites,
+            slab_users,
             identities: _,
             missing,
         } = balance;
@@ -53,6 +54,10 @@ impl Redaction {
         }
         // Functions.
         let _: &Option<Stacks> = stacks;
+        let users = slab_users.iter_mut().flat_map(|SlabUsers { largest, .. }| largest);
+        for SlabUser { cache, objects: _, bytes: _, stack: _, pids: _, tasks: _ } in users {
+            *cache = identifier(cache);
+        }
         if let Some(Sites { bytes: _, calls: _, largest, count: _ }) = sites {
             for Site { file, line: _, function: _, module: _, bytes: _, calls: _ } in largest {
                 // Modules of others have the path at which they were built.

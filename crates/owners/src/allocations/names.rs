@@ -119,7 +119,7 @@ impl<'a> Stacks<'a> {
             Err(why) => Err(why.to_string()),
         };
         let found = match found {
-            Ok(addresses) => Some(addresses.into_iter().map(|address| self.function(address)).collect()),
+            Ok(addresses) => Some(self.named(&addresses)),
             Err(why) => {
                 self.failed += 1;
                 self.why.get_or_insert(why);
@@ -128,6 +128,11 @@ impl<'a> Stacks<'a> {
         };
         self.known.insert(handle, found.clone());
         found
+    }
+
+    /// Returns the functions with these return addresses.
+    pub(crate) fn named(&mut self, addresses: &[u64]) -> Vec<String> {
+        addresses.iter().map(|address| self.function(*address)).collect()
     }
 
     fn function(&mut self, address: u64) -> String {

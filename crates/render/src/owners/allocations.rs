@@ -1,4 +1,4 @@
-//! What allocated memory, where the kernel recorded it: stacks, and places in the source.
+//! What allocated memory, where the kernel recorded it: stacks of pages and of slab objects, and places in the source.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,9 @@ const FUNCTIONS: usize = 5;
 
 /// Formats both, as far as the kernel has them.
 pub(super) fn text(balance: &Balance, out: &mut String) {
-    for (table, about) in [stacks(balance, MANY), sites(balance, MANY)].into_iter().flatten() {
+    for (table, about) in
+        [stacks(balance, MANY), slab_users(balance, MANY), sites(balance, MANY)].into_iter().flatten()
+    {
         // Writing to a string cannot fail.
         let _ = write!(out, "\n{table}  {about}\n");
     }
@@ -30,9 +32,7 @@ pub(super) fn stacks(balance: &Balance, most: usize) -> Option<(Table, String)> 
     // Stacks that differ in functions that are not shown are one line.
     let mut lines: Vec<(String, u64)> = Vec::new();
     for found in &stacks.largest {
-        let functions = found.stack.get(allocator_frames(&found.stack)..).unwrap_or_default();
-        let functions: Vec<&str> = functions.iter().take(FUNCTIONS).map(String::as_str).collect();
-        let name = functions.join(" < ");
+        let name = asked(&found.stack);
         match lines.iter_mut().find(|(known, _)| *known == name) {
             Some((_, pages)) => *pages = pages.saturating_add(found.pages.get()),
             None => lines.push((name, found.pages.get())),
@@ -64,6 +64,41 @@ pub(super) fn stacks(balance: &Balance, most: usize) -> Option<(Table, String)> 
     }
     if stacks.not_known.get() > 0 {
         let _ = write!(about, "; what is kept of {} others cannot be read", count(stacks.not_known.get()));
+    }
+    Some((table, about))
+}
+
+/// The functions of a stack that asked for memory.
+fn asked(stack: &[String]) -> String {
+    let functions = stack.get(allocator_frames(stack)..).unwrap_or_default();
+    let functions: Vec<&str> = functions.iter().take(FUNCTIONS).map(String::as_str).collect();
+    functions.join(" < ")
+}
+
+/// The stacks of slab caches with the most bytes, and a sentence on all of them.
+pub(super) fn slab_users(balance: &Balance, most: usize) -> Option<(Table, String)> {
+    let users = balance.slab_users.as_ref()?;
+    let mut table = Table::new(["objects allocated by (slub_debug)", "cache", "objects", "size", "PIDs"]);
+    for user in users.largest.iter().take(most) {
+        let pids: Vec<String> = user.pids.iter().map(u32::to_string).collect();
+        let more = user.tasks.saturating_sub(user.pids.len());
+        table.row([
+            printable(&asked(&user.stack)),
+            printable(&user.cache),
+            count(user.objects),
+            bytes(user.bytes),
+            if more > 0 { format!("{} and {more} more", pids.join(", ")) } else { pids.join(", ") },
+        ]);
+    }
+    let mut about = format!(
+        "{}{} objects in use in {} caches with records, {} stacks",
+        if users.is_whole { "" } else { "at least " },
+        count(users.objects),
+        count(users.caches as u64),
+        count(users.count as u64),
+    );
+    if users.unrecorded > 0 {
+        let _ = write!(about, "; {} of them have no record that can be read", count(users.unrecorded));
     }
     Some((table, about))
 }

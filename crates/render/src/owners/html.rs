@@ -21,6 +21,9 @@ pub fn page(balance: &Balance, name: &str) -> String {
     if let Some((table, about)) = allocations::stacks(balance, usize::MAX) {
         sections.push(("stacks", "Allocated by", about, html! { (table) }));
     }
+    if let Some((table, about)) = allocations::slab_users(balance, usize::MAX) {
+        sections.push(("slab-objects", "Slab objects allocated by", about, html! { (table) }));
+    }
     if let Some((table, about)) = allocations::sites(balance, usize::MAX) {
         sections.push(("sites", "Allocation sites", about, html! { (table) }));
     }

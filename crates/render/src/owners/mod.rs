@@ -279,6 +279,7 @@ mod tests {
             fragmentation: None,
             stacks: None,
             sites: None,
+            slab_users: None,
             identities: Vec::new(),
             missing: Vec::new(),
         };
