@@ -13,12 +13,28 @@
 #include <linux/smp.h>
 #include <linux/spinlock.h>
 #include <linux/string.h>
+#include <linux/version.h>
 #include <linux/vmalloc.h>
 #include <linux/workqueue.h>
 
 static char *scene = "";
 module_param(scene, charp, 0444);
 MODULE_PARM_DESC(scene, "null, null-call, bug, use-after-free, stack-overflow, deadlock, rwsem, rtlock, lockup, irqs-off, work or vmalloc");
+
+/* kthread_run_on_cpu() is there since 5.17. */
+static void scene_run_on_cpu(int (*function)(void *), unsigned int cpu, const char *name)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 17, 0)
+	kthread_run_on_cpu(function, NULL, cpu, name);
+#else
+	struct task_struct *task = kthread_create(function, NULL, name, cpu);
+
+	if (!IS_ERR(task)) {
+		kthread_bind(task, cpu);
+		wake_up_process(task);
+	}
+#endif
+}
 
 static DEFINE_MUTEX(scene_first);
 static DEFINE_MUTEX(scene_second);
@@ -244,8 +260,8 @@ static int __init scene_init(void)
 		kthread_run(scene_first_then_counter, NULL, "scene-counter");
 		kthread_run(scene_takes_first, NULL, "scene-first");
 	} else if (!strcmp(scene, "irqs-off")) {
-		kthread_run_on_cpu(scene_spin_without_interrupts, NULL, 1, "scene-spin/%u");
-		kthread_run_on_cpu(scene_call_other, NULL, 0, "scene-caller/%u");
+		scene_run_on_cpu(scene_spin_without_interrupts, 1, "scene-spin/%u");
+		scene_run_on_cpu(scene_call_other, 0, "scene-caller/%u");
 	} else if (!strcmp(scene, "work")) {
 		kthread_run(scene_holds_first, NULL, "scene-holder");
 		kthread_run(scene_flush, NULL, "scene-flush");

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use pagehaul_machine::PageCount;
-use pagehaul_owners::{Balance, allocator_frames};
+use pagehaul_owners::{Balance, SlabUser, allocator_frames};
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count, percent};
 
@@ -11,6 +11,8 @@ use super::printable;
 
 /// Stacks and places that are printed.
 const MANY: usize = 10;
+/// IDs of tasks that are printed.
+const PIDS: usize = 4;
 /// Functions of a stack that are printed.
 const FUNCTIONS: usize = 5;
 
@@ -79,15 +81,37 @@ fn asked(stack: &[String]) -> String {
 pub(super) fn slab_users(balance: &Balance, most: usize) -> Option<(Table, String)> {
     let users = balance.slab_users.as_ref()?;
     let mut table = Table::new(["objects allocated by (slub_debug)", "cache", "objects", "size", "PIDs"]);
-    for user in users.largest.iter().take(most) {
-        let pids: Vec<String> = user.pids.iter().map(u32::to_string).collect();
-        let more = user.tasks.saturating_sub(user.pids.len());
+    // Stacks that differ in functions that are not shown are one line.
+    let mut lines: Vec<((String, &str), SlabUser)> = Vec::new();
+    for user in &users.largest {
+        let key = (asked(&user.stack), user.cache.as_str());
+        match lines.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, line)) => {
+                line.objects = line.objects.saturating_add(user.objects);
+                line.bytes = line.bytes.saturating_add(user.bytes);
+                line.tasks = line.tasks.saturating_add(user.tasks);
+                line.pids.extend_from_slice(&user.pids);
+            }
+            None => lines.push((key, user.clone())),
+        }
+    }
+    lines.sort_by_key(|(_, line)| std::cmp::Reverse(line.bytes));
+    for ((name, cache), line) in lines.into_iter().take(most) {
+        // Tasks that are not named may be the same for two stacks.
+        let all = line.tasks == line.pids.len();
+        let mut pids = line.pids;
+        pids.sort_unstable();
+        pids.dedup();
+        let mut named: Vec<String> = pids.iter().take(PIDS).map(u32::to_string).collect();
+        if !all || pids.len() > PIDS {
+            named.push("more".to_owned());
+        }
         table.row([
-            printable(&asked(&user.stack)),
-            printable(&user.cache),
-            count(user.objects),
-            bytes(user.bytes),
-            if more > 0 { format!("{} and {more} more", pids.join(", ")) } else { pids.join(", ") },
+            printable(&name),
+            printable(cache),
+            count(line.objects),
+            bytes(line.bytes),
+            named.join(", "),
         ]);
     }
     let mut about = format!(
