@@ -66,6 +66,8 @@ pub struct Note<'a> {
 
 /// Name of the note that records what was erased, as makedumpfile has it in ELF dumps; its type is 0.
 pub const ERASED: &str = "ERASEINFO";
+/// The name of the host, as it is recorded if it was erased.
+pub const HOST: &str = "uts_namespace.name.nodename";
 /// Name of the note in which pagehaul records which owners' pages a dump holds, as lines of text; its type is 0.
 pub const OWNERS: &str = "PAGEHAUL-OWNERS";
 
@@ -82,6 +84,16 @@ pub fn with_lines(of_source: &[u8], name: &str, kind: u32, lines: &[String]) -> 
     }
     push(&mut out, name, kind, text.as_bytes());
     out
+}
+
+/// Returns whether the notes record that `what` was erased.
+pub fn has_erased(notes: &[u8], what: &str) -> bool {
+    let is_it = |line: &str| {
+        line.strip_prefix("erase ")
+            .and_then(|line| line.strip_prefix(what))
+            .is_some_and(|rest| rest.starts_with(' '))
+    };
+    lines_of(notes, ERASED).is_some_and(|record| record.lines().any(is_it))
 }
 
 /// Returns the lines of text in the notes of this name, if there are any.

@@ -23,7 +23,11 @@ pub fn find(memory: &dyn PhysMemory, subjects: &[Subject]) -> Result<Found, Type
     with_types(memory, |machine, virtual_memory| {
         let translate = |vaddr| virtual_memory.physical(vaddr);
         let mut out = Collector::new(&translate);
-        for subject in subjects {
+        // What is named twice is erased once.
+        for (at, subject) in subjects.iter().enumerate() {
+            if subjects.get(..at).is_some_and(|before| before.contains(subject)) {
+                continue;
+            }
             match subject {
                 Subject::Keys => keys::find(machine, &mut out),
                 Subject::Log => log::find(machine, memory, &mut out),

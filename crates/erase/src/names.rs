@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use pagehaul_btf::{Fault, Object};
+use pagehaul_elfcore::notes;
 use pagehaul_inspect::{Machine, tasks};
 
 use crate::collect::Collector;
@@ -35,7 +36,7 @@ fn of_host(machine: &Machine<'_>, out: &mut Collector<'_>) -> Result<(), Fault> 
     }
     for namespace in namespaces {
         let name = machine.space().object(namespace, "uts_namespace")?.get("name")?;
-        erase_text(out, "uts_namespace.name.nodename", &name.get("nodename")?);
+        erase_text(out, notes::HOST, &name.get("nodename")?);
         erase_text(out, "uts_namespace.name.domainname", &name.get("domainname")?);
     }
     Ok(())

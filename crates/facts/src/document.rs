@@ -116,6 +116,10 @@ impl Facts {
             }
         });
         let names = names.map_err(|why| note("host", why)).ok();
+        let erased_host = notes::has_erased(memory.notes(), notes::HOST);
+        if erased_host {
+            note("host", "the name of the host is erased".into());
+        }
         let name = |at| names.as_ref().and_then(|names| field(names, at));
         let (records, skipped) = records(&log);
         if skipped > 0 {
@@ -135,7 +139,7 @@ impl Facts {
             id: crash_id(memory.notes(), &lines),
             crash_time: number("CRASHTIME"),
             // The kernel's name for a host without one.
-            host: name(1).filter(|host| host != "(none)"),
+            host: name(1).filter(|host| host != "(none)" && !erased_host),
             release: key("OSRELEASE"),
             version: name(3),
             build_id: key("BUILD-ID"),

@@ -53,7 +53,7 @@ pub(crate) fn spare_address_space() {
 
 #[cold]
 fn end() -> ! {
-    const SENTENCE: &[u8] = b"pagehaul: the system has no memory left\n";
+    const SENTENCE: &[u8] = b"pagehaul: no memory is left: of the machine, or within a limit (ulimit -v)\n";
     // SAFETY: the bytes live as long as the program, which ends here. Nothing allocates; an incomplete dump stays marked as
     // such.
     unsafe {

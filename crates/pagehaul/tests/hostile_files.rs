@@ -263,7 +263,10 @@ fn out_of_memory_is_one_sentence() {
     // With it, Rust's handler of failed allocations needs memory, and may wait for itself.
     command.env("RUST_BACKTRACE", "1").current_dir(setup.directory.path());
     let output = command.output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "pagehaul: the system has no memory left\n");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "pagehaul: no memory is left: of the machine, or within a limit (ulimit -v)\n"
+    );
     assert_eq!(output.status.code(), Some(1));
 }
 

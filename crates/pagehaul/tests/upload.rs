@@ -36,7 +36,7 @@ impl Store {
         };
         match (request.method.as_str(), self.objects.get(path)) {
             ("GET", Some(object)) => Response::range(request, object, "v1"),
-            ("HEAD", Some(_)) => Response::status(200, ""),
+            ("HEAD", Some(object)) => Response { status: 200, body: object.clone(), ..Response::default() },
             ("HEAD", None) => Response::status(404, ""),
             ("GET", None) => {
                 Response::status(200, "<ListMultipartUploadsResult></ListMultipartUploadsResult>")

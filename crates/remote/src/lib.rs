@@ -16,8 +16,8 @@
 //! | list of uploads | 200, a whole `ListMultipartUploadsResult`; where the credentials or the store do not allow it, nothing is resumed |
 //! | list of parts | 200, a whole `ListPartsResult` |
 //! | begin an upload | 200, a whole `InitiateMultipartUploadResult` with an `UploadId` |
-//! | upload a part | 200, an ETag, no body |
-//! | complete an upload | 200, a whole `CompleteMultipartUploadResult` with an `ETag`, and the checksum that was sent, if any |
+//! | upload a part | 200, an ETag, the checksum that was sent, if any, no body |
+//! | complete an upload | 200, a whole `CompleteMultipartUploadResult` with an `ETag`, and the checksum that was sent; without one, HEAD must not show another size or checksum |
 //! | HEAD after any other answer to that | 200, the size and the CRC64NVME that were sent |
 //!
 //! An `Error` document counts by its code, after a status of success, too.

@@ -20,6 +20,8 @@ use crate::failure::Failure;
 use crate::location::Location;
 use crate::xml::Element;
 
+/// The header with the checksum of a part or an object.
+const CHECKSUM: &str = "x-amz-checksum-crc64nvme";
 /// How long a store may take to put the parts together.
 const COMPLETE: Duration = Duration::from_secs(300);
 /// Bytes of a part, at least.
@@ -169,14 +171,19 @@ impl Upload {
         let number = number.to_string();
         let query = [("partNumber", number.as_str()), ("uploadId", &self.id)];
         // A store that refuses the part can say so before its bytes are sent.
-        let headers = [("expect", "100-continue"), ("x-amz-checksum-crc64nvme", sum)];
+        let headers = [("expect", "100-continue"), (CHECKSUM, sum)];
         let call = Call {
             headers: &headers,
             body: Some(bytes),
             check: Some(&[("max-parts", "1"), ("uploadId", &self.id)]),
             ..Call::new(Method::Put, Expected::Stored, &query)
         };
-        Ok(self.client.send(call)?.header("etag").to_owned())
+        let reply = self.client.send(call)?;
+        // Stores that know no checksums send none.
+        if !["", sum].contains(&reply.header(CHECKSUM)) {
+            return Err(RemoteError::Undefined(format!("the store has another checksum of part {number}")));
+        }
+        Ok(reply.header("etag").to_owned())
     }
 
     /// Puts the parts together. Only the store's own word that the object is there is success.
@@ -184,11 +191,7 @@ impl Upload {
         let body = format!(
             "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{list}</CompleteMultipartUpload>"
         );
-        let headers = [
-            ("if-none-match", "*"),
-            ("x-amz-checksum-crc64nvme", sum),
-            ("x-amz-checksum-type", "FULL_OBJECT"),
-        ];
+        let headers = [("if-none-match", "*"), (CHECKSUM, sum), ("x-amz-checksum-type", "FULL_OBJECT")];
         let query = [("uploadId", self.id.as_str())];
         let expected = Expected::Result("CompleteMultipartUploadResult", "ETag");
         let call = Call {
@@ -200,7 +203,8 @@ impl Upload {
         let mut retry = self.client.retry();
         loop {
             let failure = match self.client.try_once(call, &mut retry) {
-                Ok(reply) if ["", sum].contains(&reply.text("ChecksumCRC64NVME")) => return Ok(()),
+                Ok(reply) if reply.text("ChecksumCRC64NVME") == sum => return Ok(()),
+                Ok(reply) if reply.text("ChecksumCRC64NVME").is_empty() => return self.has_size(size, sum),
                 Ok(_) => return Err(RemoteError::Undefined("the object has another checksum".to_owned())),
                 Err(failure) => failure,
             };
@@ -211,6 +215,24 @@ impl Upload {
             }
             self.client.wait(failure, &mut retry, None)?;
         }
+    }
+
+    /// Fails if the store, which did not say which object it put together, says twice that it has another one: one answer can be
+    /// damaged on its way. It may let nobody look.
+    fn has_size(&self, size: u64, sum: &str) -> Result<(), RemoteError> {
+        self.other_object(size, sum).and_then(|_| self.other_object(size, sum)).map_or(Ok(()), Err)
+    }
+
+    fn other_object(&self, size: u64, sum: &str) -> Option<RemoteError> {
+        let headers = [("x-amz-checksum-mode", "ENABLED")];
+        let call = Call { headers: &headers, ..Call::new(Method::Head, Expected::Head, &[]) };
+        let reply = self.client.try_once(call, &mut self.client.retry()).ok()?;
+        let there = reply.header("content-length");
+        if !there.is_empty() && there.parse() != Ok(size) {
+            return Some(RemoteError::Undefined(format!("the object has {there} bytes, {size} were sent")));
+        }
+        let is_other = !["", sum].contains(&reply.header(CHECKSUM));
+        is_other.then(|| RemoteError::Undefined("the object has another checksum".to_owned()))
     }
 
     /// Whether the store says that the object is there. Fails if it is another one. Asks once, as a part of `retry`, if there is
@@ -224,7 +246,7 @@ impl Upload {
         };
         let Some(reply) = reply else { return Ok(false) };
         let has_size = reply.header("content-length").parse() == Ok(size);
-        match reply.header("x-amz-checksum-crc64nvme") {
+        match reply.header(CHECKSUM) {
             there if there == sum && has_size => Ok(true),
             "" if has_size => Err(RemoteError::Undefined(
                 "the store does not confirm the object, but has one of its size; verify it".to_owned(),
@@ -594,6 +616,31 @@ mod tests {
         let other =
             completed().replace("</Key>", "</Key><ChecksumCRC64NVME>AAAAAAAAAAA=</ChecksumCRC64NVME>");
         assert!(upload_with(Kind::Complete, &Response::status(200, &other), false).0.is_err());
+    }
+
+    #[test]
+    fn a_part_that_the_store_has_not_got_is_noticed() {
+        // It says what it has.
+        let (_, server) = store(|request, answer| {
+            let mut answer = answer();
+            if kind(request) == Kind::Put {
+                answer.headers.push((CHECKSUM.into(), "AAAAAAAAAAA=".into()));
+            }
+            Some(answer)
+        });
+        let error = upload(&server, &sample(2500)).unwrap_err().to_string();
+        assert!(error.contains("another checksum of part 1"), "{error}");
+        // It says nothing, and left bytes out.
+        let (_, server) = store(|request, answer| {
+            let mut answer = answer();
+            if kind(request) == Kind::Head && answer.status == 200 {
+                answer.headers.clear();
+                answer.body.truncate(1000);
+            }
+            Some(answer)
+        });
+        let error = upload(&server, &sample(2500)).unwrap_err().to_string();
+        assert!(error.contains("the object has 1000 bytes, 2500 were sent"), "{error}");
     }
 
     #[test]

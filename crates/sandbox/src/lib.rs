@@ -61,7 +61,7 @@ pub enum EnterError {
     #[error("cannot start the process that fetches URLs: {0}")]
     Fetcher(io::Error),
     /// The process may open no more files. Without a rule for it, a file would be out of reach, as if the user had no right to it.
-    #[error("cannot open {path} to allow access to it: {source}; raise the limit of open files (ulimit -n)", path = path.display())]
+    #[error("cannot open {path} to allow access to it; raise the limit of open files (ulimit -n)", path = path.display())]
     Files {
         /// What was to be allowed.
         path: PathBuf,

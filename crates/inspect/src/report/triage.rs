@@ -171,7 +171,9 @@ impl TriageReport {
         let (mut death, signature) = death(log.unwrap_or(&empty), crashed_cpu(machine).is_some());
         match log {
             Err(why) => {
-                death.unknown = Some("the log cannot be read".into());
+                let is_erased = matches!(why, KernelError::ErasedLog);
+                let unknown = if is_erased { "the log is erased" } else { "the log cannot be read" };
+                death.unknown = Some(unknown.into());
                 notes.add(Part::Log, true, why);
             }
             Ok(log) if log.damaged > 0 => {

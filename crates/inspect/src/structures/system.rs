@@ -1,7 +1,7 @@
 //! The machine as a whole.
 
 use pagehaul_btf::Fault;
-use pagehaul_elfcore::notes::cpu_count;
+use pagehaul_elfcore::notes::{self, cpu_count};
 use pagehaul_machine::PageSize;
 use serde::Serialize;
 
@@ -61,7 +61,7 @@ pub fn system(machine: &Machine<'_>) -> System {
     System {
         release: machine.kernel().release().to_owned(),
         version: uts("name.version").ok(),
-        hostname: uts("name.nodename").ok(),
+        hostname: uts("name.nodename").ok().filter(|_| !notes::has_erased(machine.notes(), notes::HOST)),
         crash_time: machine.kernel().crash_time(),
         uptime: scheduler_clock(machine).ok().map(|clock| clock as f64 / 1e9),
         load: load().ok(),

@@ -90,8 +90,7 @@ impl KernelLog {
 
     /// Reads the log for what it says. An error if its text was erased from the dump: then it says nothing, not that nothing happened.
     pub fn read_unerased(memory: &dyn PhysMemory) -> Result<Self, KernelError> {
-        let record = notes::lines_of(memory.notes(), notes::ERASED).unwrap_or_default();
-        match record.lines().any(|line| line.starts_with("erase log ")) {
+        match notes::has_erased(memory.notes(), "log") {
             true => Err(KernelError::ErasedLog),
             false => Self::read(memory),
         }

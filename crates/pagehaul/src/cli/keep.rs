@@ -37,6 +37,9 @@ pub(crate) struct Keep {
     drop_file_systems: Vec<String>,
 }
 
+/// How a record of owners whose pages are kept begins.
+const KEEPS: &str = "keep ";
+
 impl Keep {
     fn choice(&self) -> Choice {
         Choice {
@@ -123,12 +126,16 @@ impl Keep {
                 tell!("pagehaul: the processes map {}", number::bytes(bytes));
             }
         }
-        source.supply_notes(notes::with_lines(
-            source.memory().notes(),
-            notes::OWNERS,
-            0,
-            &filter.rules().record,
-        ));
+        // Of the pages that an earlier choice left, not besides them.
+        let of_source = source.memory().notes();
+        let chosen = notes::lines_of(of_source, notes::OWNERS);
+        let is_chosen = chosen.is_some_and(|lines| lines.lines().any(|line| line.contains(KEEPS)));
+        let line = |line: &String| match is_chosen && line.starts_with(KEEPS) {
+            true => format!("of these, {line}"),
+            false => line.clone(),
+        };
+        let record: Vec<String> = filter.rules().record.iter().map(line).collect();
+        source.supply_notes(notes::with_lines(of_source, notes::OWNERS, 0, &record));
         Ok(Some(Arc::new(filter)))
     }
 }

@@ -50,6 +50,7 @@ pub(super) fn check(
     let mut provided = Provided::default();
     provided.notes.extend(criu.complaint(progress).map(|what| format!("`criu check` complains: {what}")));
     let Some(root) = tree.first().map(|process| process.pid) else { return Ok(provided) };
+    own_tree(tree, root)?;
     scheduling(tree)?;
     if !arguments.iter().any(|argument| argument.starts_with(FREEZES)) {
         uninterruptible(tree, progress)?;
@@ -58,6 +59,17 @@ pub(super) fn check(
     inet_sockets(tree, criu, progress)?;
     network_lock(tree, root, criu, arguments, &mut provided, progress)?;
     Ok(provided)
+}
+
+/// CRIU refuses a tree with its own process, and what else it finds in pagehaul would be named first.
+fn own_tree(tree: &[Process], root: Pid) -> Result<(), ProcessError> {
+    let own = std::process::id();
+    match tree.iter().any(|process| process.pid.unsigned_abs() == own) {
+        true => Err(ProcessError::Refused(format!(
+            "pagehaul itself (process {own}) is among the descendants of process {root}; start it outside of them"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// CRIU saves threads with a deadline, and then refuses to restart them (`validate_sched_parm()`, criu/cr-restore.c, up to 4.2).
