@@ -1,15 +1,13 @@
 //! The payload: a nonce, then chunks, of which the last is marked.
 
-use chacha20poly1305::aead::{AeadInOut, KeyInit};
-use chacha20poly1305::{ChaCha20Poly1305, Nonce, Tag};
 use hkdf::Hkdf;
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
+use crate::aead::{Aead, Forged, TAG};
+
 /// Bytes of contents in every chunk but the last.
 pub(crate) const CHUNK: usize = 64 << 10;
-/// Bytes of the authentication tag behind each chunk.
-pub(crate) const TAG: usize = 16;
 /// Bytes of a full chunk in the file.
 pub(crate) const SEALED: usize = CHUNK + TAG;
 /// Bytes of the payload's nonce, before the first chunk.
@@ -19,23 +17,16 @@ pub(crate) const NONCE: usize = 16;
 pub(crate) type FileKey = Zeroizing<[u8; 16]>;
 
 /// Encrypts and decrypts the chunks of one file.
-pub(crate) struct ChunkCipher(ChaCha20Poly1305);
-
-/// A chunk that is not what was written.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Forged;
+pub(crate) struct ChunkCipher(Aead);
 
 impl ChunkCipher {
     pub(crate) fn new(key: &FileKey, nonce: &[u8; NONCE]) -> Self {
-        let key = derive(&key[..], nonce, b"payload");
-        Self(ChaCha20Poly1305::new((&*key).into()))
+        Self(Aead::new(&derive(&key[..], nonce, b"payload")))
     }
 
     /// Encrypts a chunk in place and returns its tag.
     pub(crate) fn seal(&self, number: u64, is_last: bool, chunk: &mut [u8]) -> [u8; TAG] {
-        let tag = self.0.encrypt_inout_detached(&nonce(number, is_last), b"", chunk.into());
-        // Chunks are far below the cipher's limit of 256 GiB.
-        tag.map_or([0; TAG], Into::into)
+        self.0.seal(nonce(number, is_last), chunk)
     }
 
     /// Decrypts a chunk with its tag behind it in place, and returns the contents.
@@ -45,22 +36,16 @@ impl ChunkCipher {
         is_last: bool,
         sealed: &'a mut [u8],
     ) -> Result<&'a [u8], Forged> {
-        let length = sealed.len().checked_sub(TAG).ok_or(Forged)?;
-        let (chunk, tag) = sealed.split_at_mut(length);
-        let tag = Tag::try_from(&*tag).map_err(|_| Forged)?;
-        self.0
-            .decrypt_inout_detached(&nonce(number, is_last), b"", (&mut *chunk).into(), &tag)
-            .map_err(|_| Forged)?;
-        Ok(chunk)
+        self.0.open(nonce(number, is_last), sealed)
     }
 }
 
 /// 11 bytes of the chunk's number, most significant first, and whether it is the last.
-fn nonce(number: u64, is_last: bool) -> Nonce {
+fn nonce(number: u64, is_last: bool) -> [u8; 12] {
     let mut nonce = [0; 12];
     nonce[3..11].copy_from_slice(&number.to_be_bytes());
     nonce[11] = u8::from(is_last);
-    nonce.into()
+    nonce
 }
 
 /// HKDF-SHA-256, 32 bytes.

@@ -3,8 +3,9 @@
 //!
 //! Contents are in chunks of 64 KiB, each encrypted and authenticated on its own with ChaCha20-Poly1305. So a reader decrypts the chunks
 //! that it needs, several threads read at once, and of a file that breaks off all whole chunks are readable. The crate `age` reads such
-//! files from one position, by one thread; here are the primitives that it is made of.
+//! files from one position, by one thread.
 
+mod aead;
 mod authentic;
 mod chunks;
 mod error;

@@ -8,8 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::ReadAt;
 
+use crate::aead::{Forged, TAG};
 use crate::authentic::Authentic;
-use crate::chunks::{CHUNK, ChunkCipher, FileKey, Forged, NONCE, SEALED, TAG};
+use crate::chunks::{CHUNK, ChunkCipher, FileKey, NONCE, SEALED};
 use crate::header::{Header, MOST, VERSION};
 use crate::identity::Identity;
 

@@ -9,7 +9,8 @@ use bech32::Bech32;
 use bech32::primitives::decode::CheckedHrpstring;
 use rustix::fs::OFlags;
 
-use crate::chunks::{CHUNK, FileKey, SEALED, TAG};
+use crate::aead::TAG;
+use crate::chunks::{CHUNK, FileKey, SEALED};
 use crate::error::{EncryptionError, RecipientError};
 use crate::header::Stanza;
 use crate::ssh;

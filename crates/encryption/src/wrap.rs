@@ -1,11 +1,10 @@
 //! How a file's key is kept for a recipient: encrypted with what only the file's maker and the recipient can compute.
 
-use chacha20poly1305::aead::{AeadInOut, KeyInit};
-use chacha20poly1305::{ChaCha20Poly1305, Nonce, Tag};
 use x25519_dalek::{X25519_BASEPOINT_BYTES, x25519};
 use zeroize::Zeroizing;
 
-use crate::chunks::{FileKey, TAG, derive};
+use crate::aead::{Aead, TAG};
+use crate::chunks::{FileKey, derive};
 use crate::error::EncryptionError;
 use crate::header::{Stanza, base64, from_base64};
 use crate::random;
@@ -19,6 +18,8 @@ const SSH_INFO: &[u8] = b"age-encryption.org/v1/ssh-ed25519";
 
 /// Bytes of a file key with its tag.
 const WRAPPED: usize = 16 + TAG;
+/// A wrapping key is used once.
+const NONCE: [u8; 12] = [0; 12];
 
 /// What an SSH key has beside the point on the curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +47,8 @@ pub(crate) fn wrap(key: &FileKey, point: &[u8; 32], ssh: Option<&SshTag>) -> Res
     let shared = tweaked(Zeroizing::new(x25519(*secret, *point)), ssh);
     let cipher = cipher(&shared, &share, point, ssh);
     let mut body = key.to_vec();
-    let tag = cipher.encrypt_inout_detached(&Nonce::default(), b"", body.as_mut_slice().into());
-    body.extend(tag.unwrap_or_default());
+    let tag = cipher.seal(NONCE, &mut body);
+    body.extend(tag);
     let share = base64(&share);
     let arguments = match ssh {
         None => vec![X25519.to_owned(), share],
@@ -75,19 +76,17 @@ pub(crate) fn unwrap(
         return None;
     }
     let cipher = cipher(&tweaked(shared, ssh), &share, point, ssh);
-    let (key, tag) = stanza.body.split_at(WRAPPED - TAG);
-    let mut unwrapped: FileKey = Zeroizing::new(key.try_into().ok()?);
-    let tag = Tag::try_from(tag).ok()?;
-    cipher.decrypt_inout_detached(&Nonce::default(), b"", unwrapped.as_mut_slice().into(), &tag).ok()?;
-    Some(unwrapped)
+    let mut body = Zeroizing::new(stanza.body.clone());
+    let key = cipher.open(NONCE, &mut body).ok()?;
+    Some(Zeroizing::new(key.try_into().ok()?))
 }
 
 fn tweaked(shared: Zeroizing<[u8; 32]>, ssh: Option<&SshTag>) -> Zeroizing<[u8; 32]> {
     ssh.map_or_else(|| shared.clone(), |ssh| Zeroizing::new(x25519(ssh.tweak, *shared)))
 }
 
-fn cipher(shared: &[u8; 32], share: &[u8; 32], point: &[u8; 32], ssh: Option<&SshTag>) -> ChaCha20Poly1305 {
+fn cipher(shared: &[u8; 32], share: &[u8; 32], point: &[u8; 32], ssh: Option<&SshTag>) -> Aead {
     let salt = [*share, *point].concat();
     let key = derive(shared, &salt, if ssh.is_some() { SSH_INFO } else { X25519_INFO });
-    ChaCha20Poly1305::new((&*key).into())
+    Aead::new(&key)
 }

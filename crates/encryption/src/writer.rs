@@ -2,7 +2,8 @@
 
 use std::io::{self, Read, Write};
 
-use crate::chunks::{CHUNK, ChunkCipher, SEALED, TAG};
+use crate::aead::TAG;
+use crate::chunks::{CHUNK, ChunkCipher, SEALED};
 use crate::error::EncryptionError;
 use crate::recipient::Recipients;
 use crate::{header, random};
