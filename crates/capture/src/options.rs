@@ -1,7 +1,8 @@
 use std::fs::File;
+use std::io::Write;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pagehaul_kernel::DumpLevel;
@@ -35,7 +36,7 @@ impl Format {
 }
 
 /// Where a dump goes.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum Target {
     File {
         path: PathBuf,
@@ -59,6 +60,13 @@ pub enum Target {
         pipe: Arc<File>,
         /// Bytes that the other end may hold, for a limit of time: what is written last has to get where it goes.
         buffered: u64,
+    },
+    /// A stream that its caller ends. A flush has what is written on the disk, if it goes to one.
+    Stream {
+        /// Where it goes, in messages.
+        name: PathBuf,
+        /// What is written to.
+        stream: Arc<Mutex<dyn Write + Send>>,
     },
     /// Nowhere: pages are packed and dropped, to measure that.
     Discard,

@@ -1,12 +1,14 @@
 //! A capture from its beginning to its end.
 
 use std::fs::File;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pagehaul_elfcore::dump::ElfDump;
-use pagehaul_kdump::write::{BitmapWriter, FlattenedOutput, FlattenedWriter, SingleFileWriter};
+use pagehaul_kdump::write::{BitmapWriter, FlattenedOutput, FlattenedWriter, SingleFileWriter, StreamTarget};
 use pagehaul_kdump::{Header, Layout};
 use pagehaul_output::{
     ChunkWriter, DumpFileOptions, DumpWriter, Output, OutputFile, StoredBitmap, WriteError,
@@ -52,7 +54,9 @@ pub fn capture_with(
     progress: &Progress,
 ) -> Result<CaptureReport, CaptureError> {
     let mut clock = Clock::start();
-    if let (Target::Stdout | Target::Pipe { .. }, Format::Kdump | Format::Elf) = (target, options.format) {
+    if let (Target::Stdout | Target::Pipe { .. } | Target::Stream { .. }, Format::Kdump | Format::Elf) =
+        (target, options.format)
+    {
         return Err(CaptureError::Refused(format!(
             "a dump in {} format cannot be written to a pipe; use --format flattened, or name a file",
             options.format.name()
@@ -72,8 +76,15 @@ pub fn capture_with(
         Target::Pipe { name, pipe, buffered } => {
             job.buffered = *buffered;
             return match options.format {
-                Format::FlattenedElf => elf_stream(&job, pipe, name, &mut clock),
-                Format::Kdump | Format::Elf | Format::Flattened => stream(&job, pipe, name, &mut clock),
+                Format::FlattenedElf => elf_stream(&job, &**pipe, name, &mut clock),
+                Format::Kdump | Format::Elf | Format::Flattened => stream(&job, &**pipe, name, &mut clock),
+            };
+        }
+        Target::Stream { name, stream: out } => {
+            let out = SharedStream(out);
+            return match options.format {
+                Format::FlattenedElf => elf_stream(&job, out, name, &mut clock),
+                Format::Kdump | Format::Elf | Format::Flattened => stream(&job, out, name, &mut clock),
             };
         }
         Target::Stdout => {
@@ -155,7 +166,12 @@ fn order(
 }
 
 /// Writes a flattened stream. Pages are classified twice, because a stream cannot be read back.
-fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<CaptureReport, CaptureError> {
+fn stream(
+    job: &Job<'_>,
+    out: impl StreamTarget,
+    path: &Path,
+    clock: &mut Clock,
+) -> Result<CaptureReport, CaptureError> {
     let mut stream = FlattenedOutput::new(out, job.progress.bytes_written())
         .map_err(|error| output_error(path, error.into()))?;
     let layout = job.layout()?;
@@ -182,7 +198,7 @@ fn elf(job: &Job<'_>, file: OutputFile, clock: &mut Clock) -> Result<CaptureRepo
 /// Writes an ELF file as a flattened stream.
 fn elf_stream(
     job: &Job<'_>,
-    out: &File,
+    out: impl StreamTarget,
     path: &Path,
     clock: &mut Clock,
 ) -> Result<CaptureReport, CaptureError> {
@@ -204,8 +220,42 @@ fn discard(job: &Job<'_>, clock: &mut Clock) -> Result<CaptureReport, CaptureErr
     Ok(job.report(None, &tally, stats, dump.size(), clock))
 }
 
+/// A stream that its caller has, too.
+struct SharedStream<'a>(&'a Mutex<dyn Write + Send>);
+
+impl SharedStream<'_> {
+    fn stream(&self) -> MutexGuard<'_, dyn Write + Send + 'static> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Write for SharedStream<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream().write(bytes)
+    }
+
+    /// Records wait for the next sync.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl StreamTarget for SharedStream<'_> {
+    fn position(&mut self) -> Option<u64> {
+        None
+    }
+
+    fn return_to(&mut self, _position: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.stream().flush()
+    }
+}
+
 /// Ends the stream, and returns its bytes.
-fn finish_stream(stream: FlattenedOutput<&File>, stats: &mut WriteStats, path: &Path) -> u64 {
+fn finish_stream(stream: FlattenedOutput<impl StreamTarget>, stats: &mut WriteStats, path: &Path) -> u64 {
     let size = stream.end();
     if let Err(error) = stream.finish()
         && stats.outcome.is_at_end()

@@ -18,8 +18,7 @@ use pagehaul_physmem::{Access, MapPolicy};
 use pagehaul_render::capture::failure;
 use pagehaul_run::Progress;
 use pagehaul_sandbox::Sandbox;
-use pagehaul_upload::Uploading;
-use pagehaul_upload::encrypted::{self, Written};
+use pagehaul_upload::encrypted::{self, Encrypted, Written};
 use pagehaul_vmcore::Source;
 
 use crate::done::Done;
@@ -105,20 +104,17 @@ fn encrypt(
 ) -> Result<Made, Error> {
     settings.format = Format::Flattened;
     settings.limits.size = settings.limits.size.map(|limit| recipients.room(limit));
-    let write = |name: &Path, encrypting: Uploading| {
-        let target =
-            Target::Pipe { name: name.to_owned(), pipe: encrypting.pipe(), buffered: encrypting.memory() };
+    let write = |name: &Path, encrypting: Encrypted| {
+        let target = Target::Stream { name: name.to_owned(), stream: encrypting.stream() };
         let report = watched(host, messages, |progress| capture(source, &target, &settings, progress));
-        // Its other end reads until this one is closed.
-        drop(target);
-        // What could not be written is why the pipe is broken.
+        // What could not be written is why it ended.
         encrypting.finish(report.is_ok())?;
         report
     };
     let Some(output) = outputs.first() else {
         let (file, name) =
             encrypted::stdout().map_err(Error::system("cannot write to standard output".into()))?;
-        let report = write(name, Uploading::encrypt(file, name, recipients)?)?;
+        let report = write(name, Encrypted::begin(file, name, recipients)?)?;
         return Ok(Made::Whole(Box::new(report)));
     };
     let sources = source.memory().files();

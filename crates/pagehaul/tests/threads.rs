@@ -62,6 +62,27 @@ fn dumps_are_the_same_without_threads() {
     }
 }
 
+/// A recipient, and the file with its secret key.
+fn keys() -> (String, String) {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../encryption/tests/data/age.txt");
+    let secret = fs::read_to_string(file).unwrap();
+    let public = secret.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap();
+    (public.to_owned(), file.to_owned())
+}
+
+#[test]
+fn an_encrypted_dump_is_the_same_without_threads() {
+    let setup = Setup::with_noise(4);
+    let (public, secret) = keys();
+    setup.succeeds(&["capture", "-q", "-d", "0", "-f", "flattened", "vmcore", "plain"]);
+    let encrypt = ["capture", "-q", "-d", "0", "--encrypt-to", &public, "vmcore", "dump.age"];
+    let output = run(&setup, &encrypt);
+    assert!(output.status.success(), "{}", said(&output));
+    setup.succeeds(&["convert", "-q", "-f", "flattened", "--identity", &secret, "dump.age", "back"]);
+    let same = fs::read(setup.path("back")).unwrap() == fs::read(setup.path("plain")).unwrap();
+    assert!(same, "the dump is not what it is in the clear");
+}
+
 #[test]
 fn parts_that_cannot_be_written_for_lack_of_threads_are_refused_in_one_sentence() {
     let setup = Setup::with_noise(12);

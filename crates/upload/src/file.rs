@@ -53,7 +53,7 @@ fn copy(stream: &mut Stream, mut file: &File) -> io::Result<()> {
 }
 
 /// Waits for the disk, if there is one.
-fn sync(file: &File) -> io::Result<()> {
+pub(crate) fn sync(file: &File) -> io::Result<()> {
     match file.sync_data() {
         // A pipe.
         Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),

@@ -17,7 +17,7 @@ use pagehaul_kernel::DumpLevel;
 use pagehaul_present::number;
 use pagehaul_render::capture as summary;
 use pagehaul_run::{Patience, Progress, Retry, memory};
-use pagehaul_upload::encrypted::{self, Written};
+use pagehaul_upload::encrypted::{self, Encrypted, Written};
 use pagehaul_upload::{Means, UploadError, Uploading, is_remote};
 use pagehaul_vmcore::Source;
 
@@ -187,17 +187,16 @@ impl DumpOutput {
         }
         let options = self.options(&selection, format)?;
         let is_stdout = output == Path::new("-");
-        let write = |name: &Path, encrypting: Uploading| {
-            let target = pipe(name, &encrypting);
+        let write = |name: &Path, encrypting: Encrypted| {
+            let target = Target::Stream { name: name.to_owned(), stream: encrypting.stream() };
             self.write_to(source, Some(target), &options, selection, is_stdout, |is_whole| {
-                encrypting.finish(is_whole)?;
-                Ok(())
+                Ok(encrypting.finish(is_whole)?)
             })
         };
         if is_stdout {
             self.check_stdout(outputs)?;
             let (file, name) = encrypted::stdout()?;
-            return write(name, Uploading::encrypt(file, name, recipients)?);
+            return write(name, Encrypted::begin(file, name, recipients)?);
         }
         let sources = source.memory().files();
         let write = |encrypting| write(output, encrypting);
