@@ -1,8 +1,8 @@
 use pagehaul_bench::predict::{self, Prediction, Rates};
 use pagehaul_bench::stages::Measured;
 use pagehaul_codec::{Codec, Method};
-use pagehaul_kdump_setup::LivePages;
 use pagehaul_kdump_setup::plan::{Changes, Reserve, Settings, changes, reserve};
+use pagehaul_kdump_setup::{Facts, LivePages};
 use pagehaul_machine::PageSize;
 use serde::Serialize;
 
@@ -70,6 +70,13 @@ impl Plan {
                 (Rates { scan: of.scan, pack: of.pack, ..sampled }, *start)
             }
             None => (sampled, found.start),
+        };
+        let rates = match facts.recipients {
+            Some(Ok(_)) => {
+                reasons.push(format!("times include encryption: {} exists", Facts::RECIPIENTS));
+                rates::encrypted(rates)
+            }
+            _ => rates,
         };
         let most = facts.cpus.clamp(1, MAX_CPUS);
         let predict = |cpus| {

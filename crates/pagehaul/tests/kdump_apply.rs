@@ -333,3 +333,27 @@ fn the_codec_is_planned_by_the_program_that_is_installed() {
         assert!(text.contains(kept), "{arguments:?}: {text}");
     }
 }
+
+#[test]
+fn a_machine_that_encrypts_takes_longer() {
+    let directory = machine();
+    let root = directory.path();
+    let plan = || {
+        let machine = ["--json", "-d", "0", "-c", "lzo", "--memory", "1T", "--cpus", "1", "--disk", "100G"];
+        let (status, text, error) = kdump("plan", root, &machine);
+        assert_eq!(status, Some(0), "{error}");
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    let plain = plan();
+    fs::create_dir_all(root.join("etc/pagehaul")).unwrap();
+    let keys = include_str!("../../encryption/tests/data/ssh.pub");
+    fs::write(root.join("etc/pagehaul/recipients"), keys).unwrap();
+    let encrypted = plan();
+    let seconds = |plan: &serde_json::Value| plan["seconds"].as_f64().unwrap();
+    let ratio = seconds(&encrypted) / seconds(&plain);
+    assert!(ratio > 1.01 && ratio < 1.5, "{ratio}");
+    assert_eq!(encrypted["dump_bytes"], plain["dump_bytes"]);
+    let explains =
+        |plan: &serde_json::Value| plan["reasons"].to_string().contains("times include encryption");
+    assert!(explains(&encrypted) && !explains(&plain));
+}

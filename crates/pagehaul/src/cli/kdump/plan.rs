@@ -123,6 +123,7 @@ pub(super) fn make(planned: &Planned, basis: Basis) -> anyhow::Result<Plan> {
     let no_files = is_described && planned.root.is_this_machine();
     let root = if no_files { Root::absent() } else { planned.root.open()? };
     let mut facts = Facts::read(&root);
+    facts.recipients = super::recipients::of_machine(&root);
     if no_files {
         facts.release = Facts::read(&planned.root.open()?).release;
     }
