@@ -9,6 +9,7 @@ use crate::crash::Crash;
 use crate::identity::is_damaged;
 use crate::identity::{CrashId, crash_id};
 use crate::line::lines_of;
+use crate::names::UtsNames;
 
 /// Version of the document. Fields are added without a new one; a field that changes its meaning gives another.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -108,19 +109,20 @@ impl Facts {
         }
         let names = AddressSpace::discover(memory).map_err(|why| why.to_string()).and_then(|space| {
             let names = space.new_utsname(memory).ok_or("init_uts_ns is not in the dump")?;
-            // VMCOREINFO has the release too: anything else is not `init_uts_ns`.
-            if field(&names, 2).as_deref() == Some(space.release()) {
-                Ok(names)
-            } else {
-                Err("init_uts_ns is overwritten".into())
-            }
+            Ok(UtsNames::new(&names, space.release(), memory.notes())?)
         });
-        let names = names.map_err(|why| note("host", why)).ok();
-        let erased_host = notes::has_erased(memory.notes(), notes::HOST);
-        if erased_host {
-            note("host", "the name of the host is erased".into());
-        }
-        let name = |at| names.as_ref().and_then(|names| field(names, at));
+        let (host, version) = match names {
+            Ok(UtsNames { host, version }) => {
+                if host.is_none() {
+                    note("host", "the name of the host is erased, or has no end".into());
+                }
+                (host, version)
+            }
+            Err(why) => {
+                note("host", why);
+                (None, None)
+            }
+        };
         let (records, skipped) = records(&log);
         if skipped > 0 {
             note(
@@ -139,9 +141,9 @@ impl Facts {
             id: crash_id(memory.notes(), &lines),
             crash_time: number("CRASHTIME"),
             // The kernel's name for a host without one.
-            host: name(1).filter(|host| host != "(none)" && !erased_host),
+            host: host.filter(|host| host != "(none)"),
             release: key("OSRELEASE"),
-            version: name(3),
+            version,
             build_id: key("BUILD-ID"),
             arch: memory.platform().name().to_owned(),
             cpus: notes::cpu_count(memory.notes()),
@@ -175,13 +177,6 @@ fn pages(memory: &dyn PhysMemory) -> u64 {
         end = end.max(after);
     }
     pages
-}
-
-/// A field of `struct new_utsname`.
-fn field(names: &[u8; 390], at: usize) -> Option<String> {
-    let bytes = names.get(at * 65..(at + 1) * 65)?;
-    let end = bytes.iter().position(|byte| *byte == 0)?;
-    Some(String::from_utf8_lossy(bytes.get(..end)?).into_owned())
 }
 
 /// The last records of the log, and how many are left out.

@@ -99,10 +99,15 @@ impl AddressSpace {
         self.info.get("BUILD-ID")
     }
 
+    /// Returns the address of `init_uts_ns.name` (`struct new_utsname`), by VMCOREINFO.
+    pub fn new_utsname_at(&self) -> Option<u64> {
+        let name = self.info().offset("uts_namespace.name").unwrap_or(NAME_BEHIND_KREF);
+        self.info().symbol("init_uts_ns")?.checked_add(name)
+    }
+
     /// Returns the bytes of `init_uts_ns.name` (`struct new_utsname`): six fields of 65 bytes.
     pub fn new_utsname(&self, memory: &dyn PhysMemory) -> Option<[u8; 390]> {
-        let name = self.info().offset("uts_namespace.name").unwrap_or(NAME_BEHIND_KREF);
-        let at = self.info().symbol("init_uts_ns")?.checked_add(name)?;
+        let at = self.new_utsname_at()?;
         let mut bytes = [0; 390];
         self.translator().read(&mut *memory.view(), at, &mut bytes).ok()?;
         Some(bytes)

@@ -22,8 +22,14 @@ pub(crate) fn triage(source: &Source, stacks: bool) -> PyResult<String> {
     let memory = source.memory();
     let space = AddressSpace::discover(memory).map_err(kernel_error)?;
     let virtual_memory = VirtualMemory::new(&space, memory);
-    let machine = Machine::open(&space, &virtual_memory, memory.notes()).map_err(kernel_error)?;
     let log = KernelLog::read_unerased(memory);
+    let machine = match Machine::open(&space, &virtual_memory, memory.notes()) {
+        // As `pagehaul triage` does.
+        Err(why) if log.is_ok() || source.lacks_pages() => {
+            Machine::without_symbols(&space, &virtual_memory, memory.notes(), &why)
+        }
+        opened => opened.map_err(kernel_error)?,
+    };
     let mut report = TriageReport::new(&machine, log.as_ref());
     pagehaul_render::triage::name_commands(&mut report);
     report.missing.extend(source.warnings());

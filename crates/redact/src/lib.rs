@@ -22,7 +22,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use pagehaul_facts::Facts;
+use pagehaul_facts::{Crash, Facts};
 use sha2::{Digest, Sha256};
 
 use addresses::kind_of;
@@ -134,17 +134,19 @@ impl Redaction {
             record.text =
                 if record.facility == 0 { self.text(&record.text, &names) } else { REMOVED.to_owned() };
         }
-        if let Some(crash) = &mut facts.crash {
-            crash.text =
-                crash.text.lines().map(|line| self.text(line, &names)).collect::<Vec<_>>().join("\n");
-            crash.panic = crash.panic.as_ref().map(|text| self.text(text, &names));
-            crash.hardware = crash.hardware.as_ref().map(|text| self.text(text, &names));
-            crash.task = crash.task.as_ref().map(|task| self.task(task, &names));
-            if crash.signature.frames.is_empty() {
-                crash.title = self.text(&crash.title, &names);
-            }
-        }
+        facts.crash.iter_mut().for_each(|crash| self.crash(crash, &names));
         facts.host = facts.host.as_ref().map(|host| self.host(host));
+    }
+
+    /// Redacts a crash as the log has it.
+    pub(crate) fn crash(&self, crash: &mut Crash, names: &Names) {
+        crash.text = crash.text.lines().map(|line| self.text(line, names)).collect::<Vec<_>>().join("\n");
+        crash.panic = crash.panic.as_ref().map(|text| self.text(text, names));
+        crash.hardware = crash.hardware.as_ref().map(|text| self.text(text, names));
+        crash.task = crash.task.as_ref().map(|task| self.task(task, names));
+        if crash.signature.frames.is_empty() {
+            crash.title = self.text(&crash.title, names);
+        }
     }
 
     /// Redacts the name of a task: of a program, unless a kernel thread is known to have it.

@@ -21,6 +21,7 @@ impl Redaction {
             death,
             cause: _,
             signature: _,
+            crash,
             verdict: _,
             cpus,
             states: _,
@@ -35,6 +36,7 @@ impl Redaction {
             net,
             modules: _,
             modules_known: _,
+            symbols_known: _,
             running: _,
             log,
             missing,
@@ -44,6 +46,7 @@ impl Redaction {
         let within = Within { redaction: self, names: &names };
         within.system(system);
         within.death(death);
+        crash.iter_mut().for_each(|crash| self.crash(crash, &names));
         cpus.iter_mut().for_each(|cpu| within.cpu(cpu));
         for StackGroup { pids: _, first, longest_seconds: _, stack: _ } in blocked {
             *first = within.label(first);
@@ -93,6 +96,7 @@ fn names(report: &TriageReport) -> Names {
     let lines = [&death.line, &death.cause, &death.corruption].into_iter().flatten().chain(&death.earlier);
     let lines = lines.chain(report.log.iter().map(|last| &last.line));
     lines.filter(|line| line.by_kernel).for_each(|line| names.collect(&line.text));
+    report.crash.iter().flat_map(|crash| crash.text.lines()).for_each(|line| names.collect(line));
     names.add(death.task.as_ref().map(|(name, _)| name.as_str()));
     names.add_known(Some(&report.system.release));
     names.add_known(report.system.version.as_deref());
@@ -160,6 +164,7 @@ impl Within<'_> {
         let Cpu {
             number: _,
             task,
+            pid: _,
             runnable: _,
             saved_registers: _,
             user_mode: _,

@@ -8,7 +8,7 @@ const LONGEST: usize = 1024;
 pub(crate) const TOKENS: usize = 256;
 
 /// The 256 strings that tokens stand for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Tokens {
     table: Vec<u8>,
     index: Vec<u16>,

@@ -68,6 +68,18 @@ impl Chains {
 }
 
 impl Kallsyms {
+    /// Returns the symbols of a kernel whose symbols cannot be read: none.
+    pub fn none() -> Self {
+        Self {
+            names: Vec::new(),
+            tokens: Tokens::default(),
+            encoding: Encoding::Absolute,
+            by_address: Vec::new(),
+            by_name: Chains::new(&[]),
+            extent: 0..0,
+        }
+    }
+
     /// Reads the symbols.
     pub fn read(info: &VmcoreInfo, memory: &dyn ReadVirtual) -> Result<Self, SymbolError> {
         let stext = info.symbol("_stext").ok_or(SymbolError::NoAnchor)?;

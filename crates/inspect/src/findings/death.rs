@@ -1,6 +1,6 @@
 //! How the machine died, from its log: the crash that [`pagehaul_facts`] finds there, and the lines around it.
 
-use pagehaul_facts::{Crash, Event, Kind, Line, Signature, lines_of};
+use pagehaul_facts::{Crash, Event, Kind, Line, lines_of};
 use pagehaul_kernel::{KernelLog, Record};
 use pagehaul_present::number::counted;
 use serde::Serialize;
@@ -76,9 +76,9 @@ impl Death {
     }
 }
 
-/// Reads the log: how the machine died, and the signature of the crash. `crashed` is whether the kernel itself crashed;
+/// Reads the log: how the machine died, and the crash as the log has it. `crashed` is whether the kernel itself crashed;
 /// without a panic and without it, an oops in the log did not end the machine.
-pub fn death(log: &KernelLog, crashed: bool) -> (Death, Option<Signature>) {
+pub fn death(log: &KernelLog, crashed: bool) -> (Death, Option<Crash>) {
     let lines = lines_of(log);
     let event = Event::find(&lines).filter(|event| event.panic.is_some() || crashed);
     let end = event.map_or(lines.len(), |event| event.start);
@@ -108,12 +108,12 @@ pub fn death(log: &KernelLog, crashed: bool) -> (Death, Option<Signature>) {
     };
     death.cause = cause.map(LogLine::of);
     death.corruption = cause.filter(|_| event.kind == Kind::Bug).and_then(|bug| corruption(before, bug));
-    death.task = crash.task.zip(crash.pid);
+    death.task = crash.task.clone().zip(crash.pid);
     death.cpu = crash.cpu.map(u64::from);
     death.stuck_seconds = cause.and_then(|line| {
         number_after(line.text, " more than ").or_else(|| number_after(line.text, "stuck for "))
     });
-    (death, Some(crash.signature))
+    (death, Some(crash))
 }
 
 /// The line just before a BUG in which CONFIG_DEBUG_LIST, the slab allocator or another check names what is corrupted.
@@ -189,8 +189,8 @@ mod tests {
     #[test]
     fn a_log_that_is_read_in_part_says_nothing_of_a_panic_that_it_lacks() {
         let lacking = KernelLog { records: Vec::new(), damaged: 3 };
-        let (death, signature) = super::death(&lacking, true);
-        assert_eq!((death.describe(), signature), ("not known", None));
+        let (death, crash) = super::death(&lacking, true);
+        assert_eq!((death.describe(), crash), ("not known", None));
         assert!(death.unknown.unwrap().starts_with("3 records of the log cannot be read"));
         assert_eq!(super::death(&KernelLog::default(), true).0.describe(), "no panic");
     }

@@ -78,6 +78,8 @@ pub struct Facts<'a> {
     pub system: &'a System,
     /// The frames that are to blame.
     pub cause: &'a [FrameName],
+    /// The functions that are to blame in the log's report, `module:function`, where the stack is not known.
+    pub in_log: &'a [String],
     /// The CPU that died.
     pub died: Option<&'a Cpu>,
     /// All CPUs.
@@ -132,8 +134,17 @@ fn finding(weight: u32, text: String, evidence: Vec<String>, next: Next) -> Find
     Finding { weight, text, evidence: evidence.into_iter().map(Evidence).collect(), next, command: None }
 }
 
-fn place(cause: &[FrameName]) -> String {
-    cause.first().map_or_else(|| "an unknown place".into(), |frame| frame.name.clone())
+/// The function to blame.
+fn place(facts: &Facts<'_>) -> String {
+    place_of(facts.cause, facts.in_log)
+}
+
+fn place_of(cause: &[FrameName], in_log: &[String]) -> String {
+    match (cause.first(), in_log.first()) {
+        (Some(frame), _) => frame.name.clone(),
+        (None, Some(function)) => function.clone(),
+        (None, None) => "an unknown place".into(),
+    }
 }
 
 /// Explains an address that `list_del` and `hlist_del` leave in an entry (include/linux/poison.h; POISON_POINTER_DELTA of 64-bit
@@ -174,6 +185,8 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
     }
     if !facts.cause.is_empty() {
         evidence.push(format!("stack: {}", chain(facts.cause, FRAMES)));
+    } else if !facts.in_log.is_empty() {
+        evidence.push(format!("in the log's report: {}", facts.in_log.join(" < ")));
     }
     let nameless = facts.cause.first().filter(|frame| frame.function.starts_with("0x") && frame.pc.0 != 0);
     if let Some(frame) = nameless.filter(|_| !facts.knows_modules) {
@@ -206,7 +219,7 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
         | Kind::Sanitizer
         | Kind::DoubleFault
         | Kind::StackOverflow => (
-            format!("{} in {}, task {task}", kind.describe(), place(facts.cause))
+            format!("{} in {}, task {task}", kind.describe(), place(facts))
                 + &death.corruption.as_ref().map_or_else(String::new, |line| format!(": {}", line.text)),
             source,
         ),
@@ -218,7 +231,7 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
                 // A stack that has only functions of scheduling says nothing of a worker: its work's function does.
                 match (blamed_worker(facts), frame) {
                     (Some(worker), Some(frame)) if is_messenger(&frame.function) => worker.function.clone(),
-                    _ => place(facts.cause),
+                    _ => place(facts),
                 }
             ),
             if waits_for_lock(facts) { Next::Waits } else { Next::Tasks },
@@ -229,7 +242,7 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
                 kind.describe(),
                 death.cpu.map_or_else(String::new, |cpu| format!("CPU {cpu}, ")),
                 blamed.unwrap_or(task),
-                place(facts.cause)
+                place(facts)
             ),
             Next::Cpus,
         ),
@@ -242,7 +255,10 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
             });
             let [managed, free] = [managed, free].map(size);
             let kills = counted(death.oom_kills as u64, "OOM kill");
-            evidence.push(format!("{free} of {managed} free, {kills} in the log"));
+            evidence.push(match facts.memory.zones.is_empty() {
+                true => format!("{kills} in the log"),
+                false => format!("{free} of {managed} free, {kills} in the log"),
+            });
             if let Some(largest) = facts.memory.processes.first() {
                 let size = bytes(largest.rss().bytes(facts.system.page_size));
                 evidence.push(format!("largest process {}/{}: {size} resident", largest.comm, largest.pid));
@@ -250,18 +266,14 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
             let text = format!("the machine ran out of memory{largest}");
             (text, Next::Memory)
         }
-        Kind::Nmi => (format!("an NMI stopped the machine in {}", place(facts.cause)), Next::Cpus),
+        Kind::Nmi => (format!("an NMI stopped the machine in {}", place(facts)), Next::Cpus),
         Kind::Mce => ("the processor reported a hardware error".into(), Next::Log { level: Some(2) }),
         Kind::Fs => ("a file system stopped the machine".into(), Next::Log { level: Some(4) }),
         Kind::Other if panic.contains("Attempted to kill init") => {
             ("the init process ended".into(), Next::Log { level: None })
         }
-        Kind::Other if death.cause.is_some() => {
-            (format!("oops in {}, task {task}", place(facts.cause)), source)
-        }
-        Kind::Other => {
-            (format!("the kernel panicked in {}, task {task}: {message}", place(facts.cause)), source)
-        }
+        Kind::Other if death.cause.is_some() => (format!("oops in {}, task {task}", place(facts)), source),
+        Kind::Other => (format!("the kernel panicked in {}, task {task}: {message}", place(facts)), source),
     };
     evidence.extend(death.cause.as_ref().and_then(|line| list_poison(&line.text)));
     if let Some(worker) = blamed_worker(facts) {
@@ -594,7 +606,7 @@ fn spinning_cpu(facts: &Facts<'_>) -> Option<Finding> {
         frames => format!(
             "CPU {} spins with interrupts off in {}, task {}: no tick for {seconds:.1} s",
             cpu.number,
-            place(frames),
+            place_of(frames, &[]),
             label(cpu)
         ),
     };

@@ -47,6 +47,8 @@ pub(crate) struct Known<'a> {
     per_cpu_offsets: u64,
     warnings: Vec<String>,
     symbols_whole: bool,
+    /// Why there are no symbols, if there are none.
+    without_symbols: Option<String>,
     unwinds_whole: bool,
     modules_known: bool,
     modules_whole: bool,
@@ -93,6 +95,11 @@ impl<'a> Machine<'a> {
     /// Whether the tables of symbols could be read whole: else symbols that the kernel has can be unknown, or have wrong names.
     pub(crate) fn symbols_whole(&self) -> bool {
         self.known.symbols_whole
+    }
+
+    /// Returns why the machine [has no symbols](Self::without_symbols), if it has none.
+    pub fn lacks_symbols(&self) -> Option<&str> {
+        self.known.without_symbols.as_deref()
     }
 
     /// Whether the table of unwind data could be read whole, if there is one.
@@ -204,9 +211,12 @@ impl<'a> Machine<'a> {
 
     /// Returns the address of a kernel symbol.
     pub fn symbol(&self, name: &str) -> Result<u64, Fault> {
-        self.known.symbols.address(name).ok_or_else(|| match self.symbols_whole() {
-            true => Fault::NoSymbol(name.to_owned()),
-            false => Fault::NotRead(format!(
+        self.known.symbols.address(name).ok_or_else(|| match (self.symbols_whole(), self.lacks_symbols()) {
+            (_, Some(_)) => {
+                Fault::NotRead("the kernel's symbols, which lead to it, could not be read".into())
+            }
+            (true, None) => Fault::NoSymbol(name.to_owned()),
+            (false, None) => Fault::NotRead(format!(
                 "the symbol {name} was not found in what could be read of the symbols"
             )),
         })

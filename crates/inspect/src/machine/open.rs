@@ -17,7 +17,7 @@ const MAX_SYMBOL_TABLES: u64 = 32 << 20;
 /// Why nothing can be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There are no symbols, which everything else needs.
+    /// There are no symbols, which everything but the notes and the log needs.
     #[error(transparent)]
     Symbols(#[from] SymbolError),
 }
@@ -48,6 +48,36 @@ impl<'a> Machine<'a> {
         memory.readable_bytes(tables.start, len as usize);
         let lost = lost_tables(&symbols, unrecorded);
         Ok(Self::with_symbols(kernel, memory, notes, symbols, lost))
+    }
+
+    /// Returns a machine of which only VMCOREINFO, the notes and memory are known: `why` its symbols cannot be read. All that needs them
+    /// fails, and a report is made of the notes and the log.
+    pub fn without_symbols(
+        kernel: &'a AddressSpace,
+        memory: &'a VirtualMemory<'_>,
+        notes: &'a [u8],
+        why: &OpenError,
+    ) -> Self {
+        drop(memory.take_lost());
+        let known = Known {
+            symbols_whole: false,
+            without_symbols: Some(why.to_string()),
+            unwinds_whole: false,
+            kernel,
+            notes,
+            per_cpu_offsets: 0,
+            symbols: Symbols::new(Kallsyms::none()),
+            modules: Vec::new(),
+            records: None,
+            table: None,
+            module_tables: Vec::new(),
+            cpu_count: 1,
+            warnings: vec![format!("symbols: {why}")],
+            modules_known: false,
+            modules_whole: false,
+            runs: false,
+        };
+        Self::of(Arc::new(known), Space::new(memory, Btf::default()))
     }
 
     /// Reads types, modules and unwind tables of a kernel whose symbols are known.
@@ -87,6 +117,7 @@ impl<'a> Machine<'a> {
         warnings.extend(lost_table.iter().map(|why| format!("stacks: {why}")));
         let known = Known {
             symbols_whole: lost_symbols.is_none(),
+            without_symbols: None,
             unwinds_whole: lost_table.is_none(),
             kernel,
             notes,

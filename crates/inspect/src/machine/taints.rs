@@ -42,6 +42,12 @@ pub(crate) fn taints(mask: u64) -> Vec<Taint> {
     TAINTS.iter().enumerate().filter_map(set).collect()
 }
 
+/// Returns the taints of letters, such as `OE`.
+pub(crate) fn taints_of(letters: &str) -> Vec<Taint> {
+    let known = TAINTS.iter().filter(|(letter, _)| letters.contains(*letter));
+    known.map(|(letter, meaning)| Taint { letter: *letter, meaning }).collect()
+}
+
 /// Returns the letters of a mask, such as `OE`.
 pub(crate) fn taint_letters(mask: u64) -> String {
     taints(mask).iter().map(|taint| taint.letter).collect()

@@ -2,9 +2,12 @@
 
 use pagehaul_btf::Fault;
 use pagehaul_elfcore::notes::{self, NT_PRSTATUS};
+use pagehaul_facts::Kind;
+use pagehaul_machine::PR_PID;
 use serde::Serialize;
 
 use super::stacks::StackTrace;
+use crate::findings::death::Death;
 use crate::hex::Hex;
 use crate::machine::Machine;
 use crate::structures::clock::scheduler_clock;
@@ -23,6 +26,9 @@ pub struct Cpu {
     pub number: u64,
     /// Its current task, the idle task included.
     pub task: Option<Task>,
+    /// PID of its current task by the notes, 0 of an idle task: only where the task is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
     /// Tasks on its run queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runnable: Option<u64>,
@@ -60,15 +66,80 @@ pub(crate) fn crashed_cpu(machine: &Machine<'_>) -> Option<u64> {
         .filter(|cpu| *cpu < machine.cpu_count())
 }
 
+/// What the notes have of each CPU (`struct elf_prstatus`).
+fn in_notes<'a>(machine: &Machine<'a>) -> impl Iterator<Item = &'a [u8]> {
+    let of_cpus = |note: &notes::Note<'_>| note.name == b"CORE" && note.kind == NT_PRSTATUS;
+    notes::iter(machine.notes()).filter(of_cpus).map(|note| note.desc)
+}
+
+/// Reads the CPUs of a kernel that cannot name them: those with registers in the notes, in their order, which need not be that of their
+/// numbers.
+pub(crate) fn of_notes(machine: &Machine<'_>, unwinder: &Unwinder<'_>, death: &Death) -> Vec<Cpu> {
+    // Programs that save the memory of virtual machines write the CPU's number instead of a PID.
+    let by_kernel = machine.kernel().crash_time().is_some();
+    let mut cpus: Vec<Cpu> = in_notes(machine)
+        .enumerate()
+        .map(|(at, status)| of_note(machine, unwinder, at as u64, status, by_kernel))
+        .collect();
+    // The CPU that crashes always saves its registers.
+    let has_crashed = match &cpus[..] {
+        [_] if by_kernel => Some(0),
+        _ => {
+            let runs = |cpu: &Cpu| cpu.pid.is_some_and(|pid| pid != 0 && Some(pid) == crashed_task(death));
+            let mut found = cpus.iter().enumerate().filter(|(_, cpu)| runs(cpu)).map(|(at, _)| at);
+            found.next().filter(|_| found.next().is_none())
+        }
+    };
+    if let Some(cpu) = has_crashed.and_then(|at| cpus.get_mut(at)) {
+        cpu.crashed = true;
+    }
+    cpus
+}
+
+/// The task that crashed, by the log. Watchdogs name the task that they found.
+fn crashed_task(death: &Death) -> Option<u32> {
+    let kind = death.kind.filter(|kind| *kind != Kind::HungTask && !kind.interrupts())?;
+    death.task.as_ref().filter(|_| kind != Kind::OomPanic).map(|(_, pid)| *pid)
+}
+
+fn of_note(
+    machine: &Machine<'_>,
+    unwinder: &Unwinder<'_>,
+    number: u64,
+    status: &[u8],
+    by_kernel: bool,
+) -> Cpu {
+    let saved = registers::saved(machine, status);
+    let pid = status.get(PR_PID..).and_then(<[u8]>::first_chunk).map(|pid| u32::from_le_bytes(*pid));
+    let pid = pid.filter(|_| by_kernel && saved.is_some());
+    let in_kernel = saved.as_ref().filter(|saved| !saved.mode.user);
+    Cpu {
+        number,
+        task: None,
+        pid,
+        runnable: None,
+        saved_registers: saved.is_some(),
+        user_mode: saved.as_ref().is_some_and(|saved| saved.mode.user),
+        interrupts_on: saved.as_ref().and_then(|saved| saved.mode.interrupts_on),
+        idle: pid == Some(0),
+        seconds_without_tick: None,
+        pending_calls: Vec::new(),
+        crashed: false,
+        stack: in_kernel.map(|saved| match machine.lacks_symbols() {
+            // All addresses would be those of no code.
+            Some(_) => StackTrace::of_one(&saved.registers),
+            None => StackTrace::new(machine, &unwinder.unwind(saved.registers)),
+        }),
+        registers: saved.map_or_else(Vec::new, |saved| saved.named),
+    }
+}
+
 /// Reads all CPUs that ran until the crash.
 pub fn cpus(machine: &Machine<'_>, unwinder: &Unwinder<'_>) -> Result<Vec<Cpu>, Fault> {
     let online = until_crash(machine)?;
     let crashed = crashed_cpu(machine);
     let latest = scheduler_clock(machine).ok();
-    let in_file: Vec<&[u8]> = notes::iter(machine.notes())
-        .filter(|note| note.name == b"CORE" && note.kind == NT_PRSTATUS)
-        .map(|note| note.desc)
-        .collect();
+    let in_file: Vec<&[u8]> = in_notes(machine).collect();
     Ok(online
         .iter()
         .enumerate()
@@ -105,6 +176,7 @@ fn read(
     Cpu {
         number,
         task: current.and_then(|current| task_at(machine, current).ok()),
+        pid: None,
         runnable,
         saved_registers: saved.is_some(),
         user_mode: saved.as_ref().is_some_and(|saved| saved.mode.user),

@@ -9,7 +9,7 @@ use crate::hex::Hex;
 use crate::machine::Machine;
 use crate::structures::stack::sleeping_stack;
 use crate::structures::tasks::Task;
-use crate::unwind::{End, Stack, Unwinder};
+use crate::unwind::{End, Registers, Stack, Unwinder};
 
 /// The kernel's addresses are above all of user mode's.
 const USER_END: u64 = 1 << 63;
@@ -66,6 +66,21 @@ impl StackTrace {
             }
         });
         Self { frames: frames.collect(), end: stack.end.describe(), complete: stack.end.is_complete() }
+    }
+
+    /// Returns the stack of which only the innermost frame is known, without its name.
+    pub(crate) fn of_one(registers: &Registers) -> Self {
+        let name = format!("{:#x}", registers.ip);
+        let frame = FrameName {
+            pc: Hex(registers.ip),
+            sp: Hex(registers.sp),
+            function: name.clone(),
+            name,
+            module: None,
+            guess: false,
+            interrupted: false,
+        };
+        Self { frames: vec![frame], end: End::Undefined.describe(), complete: false }
     }
 
     /// Returns whether it could not be read to its end.

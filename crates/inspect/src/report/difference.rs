@@ -99,10 +99,12 @@ pub fn difference(before: &TriageReport, after: &TriageReport) -> Difference {
     let mut findings =
         sides(findings(before), findings(after), |text| text.replace(|c: char| c.is_ascii_digit(), ""));
     let mut unsure_findings = Sides { gone: Vec::new(), new: Vec::new() };
-    if after.gaps.exceed(&before.gaps) {
+    // Without symbols, places have the names that the log has.
+    let differ_in_names = before.symbols_known != after.symbols_known;
+    if after.gaps.exceed(&before.gaps) || differ_in_names {
         unsure_findings.gone = std::mem::take(&mut findings.gone);
     }
-    if before.gaps.exceed(&after.gaps) {
+    if before.gaps.exceed(&after.gaps) || differ_in_names {
         unsure_findings.new = std::mem::take(&mut findings.new);
     }
     // What could be read of a stack that ends early is not another stack.

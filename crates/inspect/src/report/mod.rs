@@ -5,3 +5,4 @@ pub(crate) mod difference;
 pub(crate) mod gaps;
 pub(crate) mod on_request;
 pub(crate) mod triage;
+mod without_symbols;

@@ -1,19 +1,20 @@
 //! Everything together.
 
 use pagehaul_btf::Fault;
-use pagehaul_facts::{Kind, Signature};
+use pagehaul_facts::{Crash, Kind, Signature};
 use pagehaul_kernel::{KernelError, KernelLog};
 use pagehaul_present::number::counted;
 use serde::Serialize;
 
 use super::ahead;
 use super::gaps::{Gaps, Part};
+use super::without_symbols;
 use crate::findings::cause::{cause, died};
 use crate::findings::death::{Death, LogLine, death, last_words};
 use crate::findings::verdict::{Facts, Finding, findings};
 use crate::machine::Machine;
 use crate::machine::module::Module;
-use crate::model::cpus::{Cpu, cpus, crashed_cpu};
+use crate::model::cpus::{Cpu, cpus, crashed_cpu, of_notes};
 use crate::model::locks::locks;
 use crate::model::stacks::{FrameName, StackGroup, StackTrace, group, task_stack};
 use crate::model::waits::Locks;
@@ -70,6 +71,9 @@ pub struct TriageReport {
     /// Groups equal crashes, from the log alone; none without a crash in the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature: Option<Signature>,
+    /// The crash as the log has it, where nothing else is known of it: without the kernel's symbols.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crash: Option<Crash>,
     /// The weightiest findings.
     pub verdict: Vec<Finding>,
     /// CPUs that were online.
@@ -99,6 +103,9 @@ pub struct TriageReport {
     /// Whether the list of modules could be read.
     #[serde(skip)]
     pub modules_known: bool,
+    /// Whether the kernel's symbols could be read: else the report rests on the notes and the log.
+    #[serde(skip)]
+    pub symbols_known: bool,
     /// Whether the kernel ran while its memory was read: nothing crashed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub running: bool,
@@ -143,6 +150,7 @@ impl TriageReport {
             death: &self.death,
             system: &self.system,
             cause: &self.cause,
+            in_log: self.crash.as_ref().map_or(&[], |crash| &crash.signature.frames),
             died: died(&self.death, &self.cpus),
             cpus: &self.cpus,
             tasks: &self.tasks,
@@ -161,31 +169,26 @@ impl TriageReport {
 
     /// Reads everything; the verdict is empty.
     pub fn read(machine: &Machine<'_>, log: Result<&KernelLog, &KernelError>) -> Self {
-        let unwinder = machine.unwinder();
         let mut notes = Notes { machine, missing: machine.warnings().to_vec(), gaps: Gaps::default() };
+        if machine.lacks_symbols().is_some() {
+            return Self::without_symbols(log, notes);
+        }
+        let unwinder = machine.unwinder();
         ahead::report(machine);
         drop(machine.take_lost());
         let system = system(machine);
         notes.missing.extend(machine.take_lost().describe().map(|why| format!("the machine: {why}")));
         let empty = KernelLog::default();
-        let (mut death, signature) = death(log.unwrap_or(&empty), crashed_cpu(machine).is_some());
-        match log {
-            Err(why) => {
-                let is_erased = matches!(why, KernelError::ErasedLog);
-                let unknown = if is_erased { "the log is erased" } else { "the log cannot be read" };
-                death.unknown = Some(unknown.into());
-                notes.add(Part::Log, true, why);
-            }
-            Ok(log) if log.damaged > 0 => {
-                let lost = format!("{} unreadable or inconsistent", counted_are(log.damaged));
-                notes.add(Part::Log, log.records.is_empty(), &lost);
-            }
-            Ok(_) => {}
-        }
+        // Either can be lost.
+        let crashed = crashed_cpu(machine).is_some() || machine.kernel().crash_time().is_some();
+        let (mut death, crash) = death(log.unwrap_or(&empty), crashed);
+        notes.of_log(log, &mut death);
         let log = log.unwrap_or(&empty);
         let cpus = cpus(machine, &unwinder).unwrap_or_else(|why| {
-            notes.add(Part::Cpus, true, &why);
-            Vec::new()
+            let found = of_notes(machine, &unwinder, &death);
+            notes.add(Part::Cpus, found.is_empty(), &why);
+            notes.of_notes(&found);
+            found
         });
         notes.lost(Part::Cpus);
         let tasks = tasks(machine).unwrap_or_else(|why| {
@@ -324,7 +327,9 @@ impl TriageReport {
             system,
             death,
             cause,
-            signature,
+            signature: crash.map(|crash| crash.signature),
+            crash: None,
+            symbols_known: true,
             verdict: Vec::new(),
             cpus,
             blocked,
@@ -339,6 +344,39 @@ impl TriageReport {
             missing,
             gaps,
             tasks,
+        }
+    }
+
+    /// Reads what there is without symbols; the verdict is empty.
+    fn without_symbols(log: Result<&KernelLog, &KernelError>, mut notes: Notes<'_>) -> Self {
+        let without_symbols::Read { system, death, crash, cpus } =
+            without_symbols::read(notes.machine, log, &mut notes);
+        Self {
+            system,
+            death,
+            cause: Vec::new(),
+            signature: crash.as_ref().map(|crash| crash.signature.clone()),
+            crash,
+            verdict: Vec::new(),
+            cpus,
+            states: Vec::new(),
+            blocked: Vec::new(),
+            workers: Vec::new(),
+            locks: Locks::default(),
+            memory: Memory::default(),
+            slab: Vec::new(),
+            vmalloc: None,
+            requests: Vec::new(),
+            suspended: Vec::new(),
+            net: Net::default(),
+            modules: Vec::new(),
+            modules_known: false,
+            symbols_known: false,
+            running: notes.machine.runs(),
+            log: log.map_or_else(|_| Vec::new(), |log| Self::last_lines(log, LAST_LINES)),
+            missing: notes.missing,
+            gaps: notes.gaps,
+            tasks: Tasks::default(),
         }
     }
 
@@ -369,13 +407,38 @@ impl TriageReport {
 }
 
 /// What a report lacks, as it is read.
-struct Notes<'a> {
-    machine: &'a Machine<'a>,
-    missing: Vec<String>,
-    gaps: Gaps,
+pub(super) struct Notes<'a> {
+    pub(super) machine: &'a Machine<'a>,
+    pub(super) missing: Vec<String>,
+    pub(super) gaps: Gaps,
 }
 
 impl Notes<'_> {
+    /// Adds what the log lacks.
+    pub(super) fn of_log(&mut self, log: Result<&KernelLog, &KernelError>, death: &mut Death) {
+        match log {
+            Err(why) => {
+                let is_erased = matches!(why, KernelError::ErasedLog);
+                let unknown = if is_erased { "the log is erased" } else { "the log cannot be read" };
+                death.unknown = Some(unknown.into());
+                self.add(Part::Log, true, why);
+            }
+            Ok(log) if log.damaged > 0 => {
+                let lost = format!("{} unreadable or inconsistent", counted_are(log.damaged));
+                self.add(Part::Log, log.records.is_empty(), &lost);
+            }
+            Ok(_) => {}
+        }
+    }
+
+    /// Adds what CPUs lack that are known by the notes alone.
+    pub(super) fn of_notes(&mut self, found: &[Cpu]) {
+        self.missing.push(match found {
+            [] => "CPUs: the notes have no registers".into(),
+            _ => "CPUs: known are those with registers in the notes, numbered in their order".into(),
+        });
+    }
+
     /// Adds why something of a part is missing.
     fn add(&mut self, part: Part, nothing: bool, why: &dyn ToString) {
         self.missing.push(format!("{}: {}", part.name(), why.to_string()));

@@ -74,7 +74,15 @@ pub fn system(machine: &Machine<'_>) -> System {
 
 /// The number of CPUs, by the kernel's masks or else by the notes of the dump.
 fn cpus(by_masks: Option<Vec<u64>>, notes: &[u8]) -> Option<usize> {
-    let count = by_masks.map_or(cpu_count(notes) as usize, |cpus| cpus.len());
+    match by_masks {
+        Some(cpus) => (!cpus.is_empty()).then_some(cpus.len()),
+        None => cpus_of_notes(notes),
+    }
+}
+
+/// The number of CPUs that left registers in the notes.
+pub(crate) fn cpus_of_notes(notes: &[u8]) -> Option<usize> {
+    let count = cpu_count(notes) as usize;
     (count > 0).then_some(count)
 }
 

@@ -50,7 +50,8 @@ pub(crate) fn explain<T>(source: &Source, result: anyhow::Result<T>) -> anyhow::
     })
 }
 
-fn has_failed() -> bool {
+/// Whether a server failed: what it did not deliver is not lost.
+pub(crate) fn has_failed() -> bool {
     #[cfg(feature = "remote")]
     return pagehaul_remote::failure().is_some();
     #[cfg(not(feature = "remote"))]

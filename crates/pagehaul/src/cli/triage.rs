@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use pagehaul_capture::OwnerRules;
 use pagehaul_erase::{Found, Subject};
 use pagehaul_inspect::{
-    Detail, LastLine, Machine, OnRequest, Requested, StackTrace, Task, TaskStack, TriageReport, detail,
+    Detail, LastLine, Machine, OnRequest, Part, Requested, StackTrace, Task, TaskStack, TriageReport, detail,
     difference, per_cpu_free,
 };
 use pagehaul_keep::Choice;
@@ -43,10 +43,11 @@ const UNWOUND: usize = 20_000;
 /// Needs no debug symbols: names, types and unwind tables are in the kernel's memory, at every dump level. Every line rests
 /// on the dump; a frame that was searched on the stack instead of unwound has a `?`. --json holds all tasks and stacks
 /// only with --tasks and --stacks, the sections from workqueues to ipc only if they are named with --section, and one task alone with
-/// --pid. Of the records that a crash left in pstore it shows what the log tells, with --json the facts.
+/// --pid. Of a dump without the kernel's symbols, as of an incomplete one that has lost them, it shows what the notes and the log tell. Of
+/// the records that a crash left in pstore it shows what the log tells, with --json the facts.
 ///
-/// Exit status: 0, the report was printed; 1, the dump cannot be read or has no symbols; 2, the command line is wrong; 3, the dump is
-/// incomplete, or the records of pstore are: what is there was reported, but nothing if the dump has lost its symbols.
+/// Exit status: 0, the report was printed; 1, the dump cannot be read, or has neither symbols nor a log; 2, the command line is wrong; 3,
+/// the dump is incomplete, or the records of pstore are: what is there was reported.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -130,8 +131,8 @@ enum TriageCommand {
 ///
 /// Both can be of different kernels: stacks are compared by their functions.
 ///
-/// Exit status: 0, the changes were printed; 1, a dump cannot be read or has no symbols; 2, the command line is wrong; 3, a dump is
-/// incomplete, and what is there was compared.
+/// Exit status: 0, the changes were printed; 1, a dump cannot be read, or has neither symbols nor a log; 2, the command line is wrong; 3, a
+/// dump is incomplete, and what is there was compared.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul triage diff idle stalled
@@ -311,12 +312,17 @@ fn explain_source<T>(
     }
     let kernel = AddressSpace::discover(memory).with_context(|| name.clone())?;
     let virtual_memory = VirtualMemory::new(&kernel, memory);
-    let mut machine =
-        Machine::open(&kernel, &virtual_memory, memory.notes()).with_context(|| name.clone())?;
+    let log = KernelLog::read_unerased(memory);
+    let mut machine = match Machine::open(&kernel, &virtual_memory, memory.notes()) {
+        // The notes and the log say much of a crash. A whole dump without them has nothing to show.
+        Err(why) if !live && !completeness::has_failed() && (log.is_ok() || source.lacks_pages()) => {
+            Machine::without_symbols(&kernel, &virtual_memory, memory.notes(), &why)
+        }
+        opened => opened.with_context(|| name.clone())?,
+    };
     if live {
         machine = machine.running();
     }
-    let log = KernelLog::read_unerased(memory);
     let mut report = TriageReport::read(&machine, log.as_ref());
     let mut lines =
         log.as_ref().map_or_else(|_| Vec::new(), |log| TriageReport::last_lines(log, wanted.lines));
@@ -328,7 +334,7 @@ fn explain_source<T>(
     report.missing.extend(completeness::warnings(source));
     let mut owners = None;
     // It reads all struct pages, and a running machine changes its pages meanwhile.
-    if !live && (wanted.owners || owners::are_evidence(&report)) {
+    if !live && report.symbols_known && (wanted.owners || owners::are_evidence(&report)) {
         match owners::find(&machine, memory, redaction.as_ref(), &mut report) {
             Ok(found) => owners = found,
             Err(why) => {
@@ -378,7 +384,8 @@ fn show(
     if let Some(pid) = arguments.pid {
         let task = report.tasks.by_pid(pid).with_context(|| match pid {
             0 => format!("{name}: 0 is the PID of the idle task of each CPU: --section cpus shows them"),
-            _ => format!("{name}: no task has the PID {pid}"),
+            _ if report.gaps.is_whole(Part::Tasks) => format!("{name}: no task has the PID {pid}"),
+            _ => format!("{name}: no task that could be read has the PID {pid}: not all tasks are known"),
         })?;
         let detail = detail(machine, &report.cpus, task);
         let stack = report.stack(machine, task);
@@ -470,8 +477,11 @@ fn for_capture(dumps: &[PathBuf], layout: &ImageLayout) -> anyhow::Result<CrashR
     let kernel = AddressSpace::discover(&recorder)?;
     let unrecorded = VirtualMemory::new(&kernel, source.memory());
     let memory = VirtualMemory::new(&kernel, &recorder);
-    let machine = Machine::open_recorded(&kernel, &memory, &unrecorded, recorder.notes())?;
     let log = KernelLog::read_unerased(&recorder);
+    let machine = match Machine::open_recorded(&kernel, &memory, &unrecorded, recorder.notes()) {
+        Err(why) if log.is_ok() => Machine::without_symbols(&kernel, &memory, recorder.notes(), &why),
+        opened => opened?,
+    };
     let report = TriageReport::new(&machine, log.as_ref());
     report.stacks(&machine);
     let text = draw::summary(&report, &source.path().display().to_string());

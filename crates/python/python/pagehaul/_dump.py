@@ -74,7 +74,7 @@ class Dump(_native.Dump):
     def triage(self, *, stacks: bool = False) -> Report:
         """Explains why the machine crashed or stalled. `stacks` unwinds all tasks.
 
-        Raises KernelError if the dump has no symbols or types.
+        Raises KernelError if the dump has neither symbols nor a log. Without symbols the report rests on the notes and the log.
         """
         return build(Report, json.loads(self._triage_json(stacks)))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Tuple
 
+from .facts import Crash
+
 
 @dataclass(frozen=True)
 class Taint:
@@ -155,6 +157,8 @@ class Cpu:
     """Seconds since its last tick; None of idle CPUs."""
     pending_calls: List[str] = field(default_factory=list)
     """Functions that other CPUs asked it to call, which it has not called yet."""
+    pid: Optional[int] = None
+    """PID of its task by the notes, where the task is not known; 0 of an idle task."""
 
 
 @dataclass(frozen=True)
@@ -412,6 +416,8 @@ class Report:
     missing: List[str]
     """What could not be read, one sentence each."""
     signature: Optional[Signature] = None
+    crash: Optional[Crash] = None
+    """The crash as the log has it, without the kernel's symbols."""
     vmalloc: Optional[Vmalloc] = None
     running: bool = False
     """Whether the kernel ran while its memory was read."""

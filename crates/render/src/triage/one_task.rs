@@ -4,7 +4,7 @@ use pagehaul_inspect::{Detail, Task, TaskStack, TriageReport};
 use pagehaul_present::number::{bytes, counted};
 
 use super::lines::{missing_lines, more};
-use super::stack::stack_lines;
+use super::stack::{put_registers, stack_lines};
 use super::tasks::{no_stack, task_line};
 use super::waits::waits_of;
 
@@ -50,11 +50,7 @@ pub(super) fn one_task(report: &TriageReport, task: &Task, detail: &Detail, stac
         if !registers.is_empty() {
             put!(out, "  {title}");
         }
-        for row in registers.chunks(3) {
-            let row: Vec<String> =
-                row.iter().map(|(name, value)| format!("{name:>5} {:016x}", value.0)).collect();
-            put!(out, "    {}", row.join("  "));
-        }
+        put_registers(registers, &mut out);
     }
     if let Some(open) = detail.open_files {
         match (open, detail.missing.is_some()) {

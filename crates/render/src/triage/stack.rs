@@ -1,11 +1,20 @@
 //! Stacks.
 
-use pagehaul_inspect::{FrameName, StackTrace};
+use pagehaul_inspect::{FrameName, Hex, StackTrace};
 
 pub(super) fn stack_lines(stack: &StackTrace, out: &mut String) {
     put_frames(&stack.frames, true, usize::MAX, out);
     if !stack.complete {
         put!(out, "    (ends here: {})", stack.end);
+    }
+}
+
+/// Registers, three a line.
+pub(super) fn put_registers(registers: &[(&str, Hex)], out: &mut String) {
+    for row in registers.chunks(3) {
+        let row: Vec<String> =
+            row.iter().map(|(name, value)| format!("{name:>5} {:016x}", value.0)).collect();
+        put!(out, "    {}", row.join("  "));
     }
 }
 

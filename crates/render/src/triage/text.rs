@@ -21,6 +21,10 @@ pub(super) fn summary(report: &TriageReport, name: &str) -> String {
     io::io(report, &mut out, false);
     net::net(report, &mut out, false);
     modules::modules(report, &mut out, false);
+    // The report of a crash is in what happened.
+    if !report.symbols_known && report.crash.is_none() {
+        log::log(report, &mut out);
+    }
     missing(report, &OnRequest::default(), &mut out);
     out
 }

@@ -1,8 +1,9 @@
 //! What happened.
 
 use pagehaul_facts::Kind;
-use pagehaul_inspect::{Task, TriageReport};
+use pagehaul_inspect::TriageReport;
 
+use super::cpus::task_of;
 use super::stack::put_frames;
 
 pub(super) fn what(report: &TriageReport, out: &mut String, full: bool) {
@@ -26,13 +27,19 @@ pub(super) fn what(report: &TriageReport, out: &mut String, full: bool) {
         put!(out, "  [{:.6}] {}", line.seconds, line.text);
     }
     if let Some(cpu) = report.cpus.iter().find(|cpu| cpu.crashed) {
-        let task = cpu.task.as_ref().map_or_else(|| "unknown".into(), Task::label);
+        let task = task_of(report, cpu);
         // The task that was blocked has its stack below, not the watchdog that noticed it.
         match &death.task {
             Some((name, pid)) if death.kind == Some(Kind::HungTask) => {
                 put!(out, "  noticed by {task} on CPU {}; stack of {name}/{pid}:", cpu.number);
             }
             _ => put!(out, "  CPU {}, task {task}", cpu.number),
+        }
+    }
+    if let Some(crash) = &report.crash {
+        put!(out, "  the log's report of it:");
+        for line in crash.text.lines() {
+            put!(out, "    {line}");
         }
     }
     put_frames(&report.cause, full, if full { usize::MAX } else { 8 }, &mut *out);

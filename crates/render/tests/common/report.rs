@@ -46,6 +46,7 @@ fn cpu(number: u64, task: Task, functions: &[&str]) -> Cpu {
         number,
         idle: task.pid == 0,
         task: Some(task),
+        pid: None,
         runnable: Some(1),
         saved_registers: true,
         user_mode: false,
@@ -153,6 +154,8 @@ pub fn crash(others: Vec<Task>, stack_of: impl Fn(&Task) -> Option<StackTrace>) 
             ..Death::default()
         },
         cause: waits("left").frames,
+        crash: None,
+        symbols_known: true,
         signature: None,
         verdict: Vec::new(),
         cpus: vec![

@@ -56,7 +56,8 @@ pub fn run(data: &[u8]) {
     }
     let Ok(kernel) = AddressSpace::discover(&simulation) else { return };
     let memory = VirtualMemory::new(&kernel, &simulation);
-    let Ok(machine) = Machine::open(&kernel, &memory, simulation.notes()) else { return };
+    let machine = Machine::open(&kernel, &memory, simulation.notes())
+        .unwrap_or_else(|why| Machine::without_symbols(&kernel, &memory, simulation.notes(), &why));
     if let Ok(found) = pagehaul_erase::find(&simulation, &Subject::ALL) {
         let mut page = [0; 4096];
         let view = simulation.view();

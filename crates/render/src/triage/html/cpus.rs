@@ -2,12 +2,12 @@
 
 use maud::{Markup, html};
 use pagehaul_facts::Kind;
-use pagehaul_inspect::{Cpu, Part, Task, TriageReport, chain};
+use pagehaul_inspect::{Cpu, Part, TriageReport, chain};
 use pagehaul_present::time::seconds;
 
 use super::stacks::Stacks;
 use super::words::{at_most, one_line, ranges};
-use crate::triage::cpus::facts;
+use crate::triage::cpus::{facts, task_of};
 use crate::triage::lines::INNERMOST;
 
 /// CPUs that have a lane each. More of them are grouped if they do the same.
@@ -81,7 +81,7 @@ fn row(report: &TriageReport, lane: &Lane<'_>, scale: f64, stacks: &Stacks<'_>) 
         without_tick.map(|passed| format!("no tick for {}", seconds(passed))),
     ];
     let title = title.into_iter().flatten().collect::<Vec<_>>().join(", ");
-    let label = cpu.task.as_ref().map_or_else(|| "unknown".into(), Task::label);
+    let label = task_of(report, cpu);
     html! {
         tr.bad[cpu.crashed] {
             td { (ranges(lane.numbers.iter().copied())) }
