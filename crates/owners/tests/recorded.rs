@@ -24,6 +24,7 @@ fn recorded(depot: Depot) -> Recorded {
     Recorded {
         owner: true,
         tags: true,
+        compressed: false,
         depot,
         stacks: vec![LEAK.to_vec(), LARGE.to_vec(), DRIVER.to_vec()],
         pages: vec![
@@ -202,6 +203,25 @@ fn what_a_kernel_does_not_keep_is_not_mentioned() {
     let tags = built(Some(Recorded { owner: false, ..recorded(Depot::V6_12) }));
     assert!(tags.stacks.is_none() && tags.sites.is_some());
     assert_eq!(owner(&tags, RowKind::NoOwner, "allocated in ring_alloc").unwrap().0, 1);
+}
+
+/// `sysctl.vm.mem_profiling=1,compressed`.
+#[test]
+fn tags_in_flags_of_struct_pages_name_the_same_owners() {
+    for owners in [false, true] {
+        let plain = Recorded { owner: owners, ..recorded(Depot::V6_12) };
+        let compressed = Recorded { compressed: true, ..plain.clone() };
+        let [plain, compressed] = [plain, compressed].map(|recorded| built(Some(recorded)));
+        assert_eq!(missing(&compressed), Vec::<String>::new());
+        for place in ["allocated in ring_alloc", "allocated in leak_one [leaky]"] {
+            let found = owner(&compressed, RowKind::NoOwner, place);
+            assert_eq!(found.as_ref().map(|(pages, _)| *pages), Some(1), "{place}");
+            assert_eq!(found, owner(&plain, RowKind::NoOwner, place), "{place}");
+        }
+        let rows =
+            |balance: &Balance| balance.rows.iter().map(|row| (row.kind, row.pages)).collect::<Vec<_>>();
+        assert_eq!(rows(&compressed), rows(&plain));
+    }
 }
 
 #[test]

@@ -281,6 +281,7 @@ fn inside() -> Inside {
         recorded: Some(Recorded {
             owner: true,
             tags: true,
+            compressed: false,
             depot: Depot::V6_12,
             stacks: vec![vec!["get_page_from_freelist", "kthread"], waits.to_vec()],
             pages: vec![(0x1f10, 4, 0, "task20", 20)],

@@ -98,6 +98,9 @@ fn build(machine: &Machine) -> Image {
             classes.insert(pfn, class_of(setup.era, block, pfn));
         }
     }
+    for (&pfn, &bits) in &setup.page_flags {
+        writer.flag(pfn, bits);
+    }
     for &pfn in &machine.poisoned {
         writer.poison(pfn);
         classes.insert(pfn, Class::HwPoison);

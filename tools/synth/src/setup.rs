@@ -51,6 +51,8 @@ pub(crate) struct Setup {
     pub image_contents: Vec<(u64, Vec<u8>)>,
     /// Words of memory sections that say what is kept of their pages.
     pub page_ext: BTreeMap<u64, u64>,
+    /// Bits in the flags of struct pages, besides those of their kind.
+    pub page_flags: BTreeMap<u64, u64>,
 }
 
 /// Offset of the kernel's text from `__START_KERNEL_map` without KASLR.
@@ -79,6 +81,7 @@ impl Setup {
             info_edits: Vec::new(),
             image_contents: Vec::new(),
             page_ext: BTreeMap::new(),
+            page_flags: BTreeMap::new(),
         }
     }
 

@@ -67,6 +67,12 @@ impl<T: StructPages> Writer<'_, T> {
         self.pages.write(pfn, 0, &flags.to_le_bytes());
     }
 
+    /// Sets bits in the flags.
+    pub fn flag(&mut self, pfn: u64, bits: u64) {
+        let flags = self.pages.flags(pfn) | bits;
+        self.pages.write(pfn, 0, &flags.to_le_bytes());
+    }
+
     /// A free page on a list.
     pub fn listed(&mut self, pfn: u64, lru: [u64; 2]) {
         self.put(pfn, self.setup.era.fields(), &Head { refcount: 0, lru, ..Head::blank() });

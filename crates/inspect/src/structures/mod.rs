@@ -14,6 +14,7 @@ pub(crate) mod mounts;
 pub(crate) mod namespaces;
 pub(crate) mod net;
 pub(crate) mod page_ext;
+pub(crate) mod page_tags;
 pub(crate) mod paths;
 pub(crate) mod per_cpu_chunks;
 pub(crate) mod pressure;

@@ -3,6 +3,7 @@
 
 use pagehaul_btf::Fault;
 
+use super::page_tags::PageTags;
 use crate::machine::Machine;
 
 /// Bytes kept of one page at most: 80 with both, and there are few other users.
@@ -19,6 +20,8 @@ pub struct PageExt {
     pub size: usize,
     owner: Option<OwnerFields>,
     tag: Option<usize>,
+    /// Tags that are in the flags of struct pages instead.
+    in_flags: Option<PageTags>,
     /// What is on but cannot be read, one sentence each.
     pub missing: Vec<String>,
 }
@@ -59,17 +62,15 @@ impl PageExt {
     /// Finds the entries; `None` if the kernel keeps nothing of its pages, or was not booted with it.
     pub fn new(machine: &Machine<'_>) -> Option<Self> {
         let mut missing = Vec::new();
-        let mut known = |what: &str, found: Result<Option<usize>, Fault>| {
-            found.unwrap_or_else(|why| {
-                missing.push(format!("{what}: {why}"));
-                None
-            })
+        let owner = known("page_owner", owner_offset(machine), &mut missing);
+        let (tag, in_flags) = match known("allocation tags of pages", tags(machine), &mut missing) {
+            Some(Tags::InEntries(at)) => (Some(at), None),
+            Some(Tags::InFlags(tags)) => (None, Some(tags)),
+            None => (None, None),
         };
-        let owner = known("page_owner", owner_offset(machine));
-        let tag = known("allocation tags of pages", tag_offset(machine));
-        let mut found = Self { in_section: 0, size: 0, owner: None, tag: None, missing };
+        let mut found = Self { in_section: 0, size: 0, owner: None, tag: None, in_flags, missing };
         if owner.is_none() && tag.is_none() {
-            return (!found.missing.is_empty()).then_some(found);
+            return (found.in_flags.is_some() || !found.missing.is_empty()).then_some(found);
         }
         if let Err(why) = found.fill(machine, owner, tag) {
             (found.owner, found.tag) = (None, None);
@@ -119,9 +120,19 @@ impl PageExt {
         self.owner.is_some()
     }
 
-    /// Returns whether entries have allocation tags.
+    /// Returns whether pages have allocation tags.
     pub fn has_tags(&self) -> bool {
-        self.tag.is_some()
+        self.tag.is_some() || self.has_tags_in_flags()
+    }
+
+    /// Returns whether the flags of struct pages have the allocation tags, and entries have none.
+    pub fn has_tags_in_flags(&self) -> bool {
+        self.in_flags.is_some()
+    }
+
+    /// Returns whether something is kept in entries.
+    pub fn has_entries(&self) -> bool {
+        self.owner.is_some() || self.tag.is_some()
     }
 
     /// Returns who allocated the page of an entry; `None` if it is not allocated, or that is not kept.
@@ -155,6 +166,12 @@ impl PageExt {
         // 1 stands for pages that are never counted (CODETAG_EMPTY).
         word(entry, self.tag?).filter(|tag| tag >> 63 == 1)
     }
+
+    /// Returns the address of the allocation tag in the flags of a struct page. Of a block, the first page has it.
+    #[inline]
+    pub fn tag_in_flags(&self, flags: u64) -> Option<u64> {
+        self.in_flags.as_ref()?.tag(flags)
+    }
 }
 
 #[inline]
@@ -181,15 +198,29 @@ fn owner_offset(machine: &Machine<'_>) -> Result<Option<usize>, Fault> {
     }
 }
 
-/// Returns where the allocation tag of a page is in entries; `None` if it is not there.
-fn tag_offset(machine: &Machine<'_>) -> Result<Option<usize>, Fault> {
+/// Returns what was found, or says why nothing was.
+fn known<T>(what: &str, found: Result<Option<T>, Fault>, missing: &mut Vec<String>) -> Option<T> {
+    found.unwrap_or_else(|why| {
+        missing.push(format!("{what}: {why}"));
+        None
+    })
+}
+
+/// Where the allocation tags of pages are.
+enum Tags {
+    InEntries(usize),
+    InFlags(PageTags),
+}
+
+/// Returns where the allocation tags of pages are; `None` if there are none.
+fn tags(machine: &Machine<'_>) -> Result<Option<Tags>, Fault> {
     if !is_enabled(machine, "mem_alloc_profiling_key").unwrap_or(false) {
         return Ok(None);
     }
     if is_enabled(machine, "mem_profiling_compressed").unwrap_or(false) {
-        return Err(Fault::NotRead("they are in the flags of struct pages, which is not supported".into()));
+        return PageTags::new(machine).map(|tags| Some(Tags::InFlags(tags)));
     }
-    client(machine, "page_alloc_tagging_ops").map(Some)
+    client(machine, "page_alloc_tagging_ops").map(|at| Some(Tags::InEntries(at)))
 }
 
 /// Returns whether a static key is on.

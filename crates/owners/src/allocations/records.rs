@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use pagehaul_inspect::{OwnerStack, PageExt};
-use pagehaul_kernel::{Kernel, KernelError};
-use pagehaul_machine::Pfn;
+use pagehaul_kernel::{Kernel, KernelError, Memmap, StructPage};
+use pagehaul_machine::{Pfn, PhysAddr, VirtAddr};
 use pagehaul_physmem::{PhysMemory, View};
 
 use crate::claims::Claimant;
@@ -104,11 +104,15 @@ pub(crate) fn records(
     threads: usize,
 ) -> Result<Records, KernelError> {
     let total = Mutex::new(Records::default());
+    let kernel = rules.kernel;
+    let end = PhysAddr::new(memory.ranges().end()).next_pfn(kernel.page_size());
+    let memmap = ext.has_tags_in_flags().then(|| Memmap::read(kernel, memory.view().as_mut(), end));
+    let kept = Kept { kernel, ext, memmap };
     let each = |block: &mut Block, view: &mut dyn View, slot, pages: &Range<Pfn>| {
         if let Some(part) = part(rules, slot) {
             let tails = matches!(slot, Slot::Nothing { continues: true } | Slot::Compound)
                 || part == Part::LargeKmalloc;
-            block.count(rules.kernel, ext, view, (part, tails), pages);
+            block.count(&kept, view, (part, tails), pages);
         }
     };
     visit(memory, rules, threads, each, |block: Block| {
@@ -135,16 +139,53 @@ fn part(rules: &Rules<'_>, slot: Slot) -> Option<Part> {
     }
 }
 
+/// Where what is kept of pages is.
+struct Kept<'a> {
+    kernel: &'a Kernel,
+    ext: &'a PageExt,
+    /// Where struct pages are, if their flags have tags.
+    memmap: Option<Memmap>,
+}
+
+/// Bytes of each of some pages behind each other, from the PFN on, and whether they could be read.
+#[derive(Default)]
+struct Chunk {
+    bytes: Vec<u8>,
+    first: Option<u64>,
+    readable: bool,
+}
+
+impl Chunk {
+    /// Returns the bytes of a page. Reads them, with those of its neighbours, from `start` of the first if need be.
+    fn of(
+        &mut self,
+        kernel: &Kernel,
+        view: &mut dyn View,
+        pfn: u64,
+        size: usize,
+        start: impl FnOnce(&mut dyn View, u64) -> Option<u64>,
+    ) -> Option<&[u8]> {
+        let first = pfn - pfn % CHUNK;
+        if self.first != Some(first) {
+            self.first = Some(first);
+            self.bytes.resize(size * CHUNK as usize, 0);
+            let start = start(view, first);
+            let translator = kernel.space().translator();
+            self.readable = start.is_some_and(|start| translator.read(view, start, &mut self.bytes).is_ok());
+        }
+        let at = (pfn - first) as usize * size;
+        self.bytes.get(at..at + size).filter(|_| self.readable)
+    }
+}
+
 /// What is counted of one block.
 #[derive(Default)]
 struct Block {
     records: Records,
     /// Where entries of the block are; `None`: not looked for yet, `Some(None)`: nowhere.
     base: Option<Option<u64>>,
-    /// Entries that are read, from the PFN on, and whether they could be.
-    chunk: Vec<u8>,
-    chunk_first: Option<u64>,
-    readable: bool,
+    entries: Chunk,
+    struct_pages: Chunk,
     /// The last page that had a tag, the last page that got it, and the tag.
     tagged: Option<(u64, u64, u64)>,
 }
@@ -152,22 +193,14 @@ struct Block {
 impl Block {
     fn count(
         &mut self,
-        kernel: &Kernel,
-        ext: &PageExt,
+        kept: &Kept<'_>,
         view: &mut dyn View,
         (part, tails): (Part, bool),
         pages: &Range<Pfn>,
     ) {
         let mut unnamed: Option<Range<u64>> = None;
         for pfn in pages.start.number()..pages.end.number() {
-            let found = match self.entry(kernel, ext, view, pfn) {
-                Some(at) => self.page(ext, (part, tails), pfn, at),
-                None => {
-                    self.records.unread += 1;
-                    None
-                }
-            };
-            match found {
+            match self.page(kept, view, (part, tails), pfn) {
                 Some(by) => self.records.cut += add(&mut self.records.pages, (part, by), 1),
                 // Only these are looked for by references.
                 None if part == Part::Nothing => {
@@ -187,10 +220,43 @@ impl Block {
         self.records.unnamed.extend(run.map(|run| Pfn::new(run.start)..Pfn::new(run.end)));
     }
 
-    /// Returns what the entry at `at` of the chunk says.
-    fn page(&mut self, ext: &PageExt, (part, tails): (Part, bool), pfn: u64, at: usize) -> Option<By> {
-        let entry = self.chunk.get(at..at + ext.size)?;
-        let owner = ext.owner(entry);
+    /// Returns what is kept of a page.
+    fn page(
+        &mut self,
+        kept: &Kept<'_>,
+        view: &mut dyn View,
+        (part, tails): (Part, bool),
+        pfn: u64,
+    ) -> Option<By> {
+        let Kept { kernel, ext, memmap } = kept;
+        let base = &mut self.base;
+        let mut is_read = true;
+        let (mut owner, mut tag) = (None, None);
+        if ext.has_entries() {
+            let entry = self.entries.of(kernel, view, pfn, ext.size, |view, first| {
+                let base = base.get_or_insert_with(|| base_of(kernel, ext, view, pfn));
+                // The section has the address of entry 0 less that of its first page's, which wraps around.
+                base.map(|base| base.wrapping_add(first.wrapping_mul(ext.size as u64)))
+            });
+            is_read = entry.is_some();
+            owner = entry.and_then(|entry| ext.owner(entry));
+            tag = entry.and_then(|entry| ext.tag(entry));
+        }
+        // A tag counts bytes of other rows, too: those have names already.
+        if let Some(memmap) = memmap.as_ref().filter(|_| part != Part::Other) {
+            let size = kernel.struct_page_size();
+            let page = self.struct_pages.of(kernel, view, pfn, size, |_, first| {
+                memmap.struct_page(Pfn::new(first)).map(VirtAddr::get)
+            });
+            is_read &= page.is_some();
+            tag = page.and_then(|page| ext.tag_in_flags(StructPage::of(kernel, 0, page).flags()));
+        }
+        if !is_read {
+            self.records.unread += 1;
+            if owner.is_none() && tag.is_none() {
+                return None;
+            }
+        }
         if let Some(owner) = owner {
             self.records.allocated += 1;
             let by = match owner.stack {
@@ -208,11 +274,11 @@ impl Block {
                 return Some(by);
             }
         }
-        // A tag counts bytes of other rows, too: those have names already.
+        // Those have names already.
         if part == Part::Other {
             return None;
         }
-        if let Some(tag) = ext.tag(entry) {
+        if let Some(tag) = tag {
             self.tagged = Some((pfn, pfn, tag));
             return Some(By::Tag(tag));
         }
@@ -226,24 +292,12 @@ impl Block {
         *last = pfn;
         Some(By::Tag(*tag))
     }
+}
 
-    /// Returns where the entry of a page is in the chunk, which is read if need be.
-    fn entry(&mut self, kernel: &Kernel, ext: &PageExt, view: &mut dyn View, pfn: u64) -> Option<usize> {
-        let first = pfn - pfn % CHUNK;
-        if self.chunk_first != Some(first) {
-            self.chunk_first = Some(first);
-            let base = *self.base.get_or_insert_with(|| {
-                let block = pfn / kernel.pages_per_block() as u64;
-                let word = kernel.section_word(view, block, ext.in_section).ok().flatten();
-                // Bit 0: they are about to be freed (PAGE_EXT_INVALID, b1d5488a2521, 6.1).
-                word.filter(|word| *word != 0 && word & 1 == 0)
-            });
-            self.chunk.resize(ext.size * CHUNK as usize, 0);
-            // The section has the address of entry 0 less that of its first page's, which wraps around.
-            let start = base.map(|base| base.wrapping_add(first.wrapping_mul(ext.size as u64)));
-            let translator = kernel.space().translator();
-            self.readable = start.is_some_and(|start| translator.read(view, start, &mut self.chunk).is_ok());
-        }
-        self.readable.then(|| (pfn - first) as usize * ext.size)
-    }
+/// Returns where the entries of a page's section are.
+fn base_of(kernel: &Kernel, ext: &PageExt, view: &mut dyn View, pfn: u64) -> Option<u64> {
+    let block = pfn / kernel.pages_per_block() as u64;
+    let word = kernel.section_word(view, block, ext.in_section).ok().flatten();
+    // Bit 0: they are about to be freed (PAGE_EXT_INVALID, b1d5488a2521, 6.1).
+    word.filter(|word| *word != 0 && word & 1 == 0)
 }

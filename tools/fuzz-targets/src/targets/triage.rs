@@ -21,7 +21,8 @@ fn recorded(machine: &Machine<'_>, data: &[u8]) {
             let _ = depot.stack(u32::from_le_bytes(*handle)).map(|stack| assert!(stack.len() <= 256));
         }
         if let Some(ext) = &ext {
-            let _ = (ext.owner(bytes), ext.tag(bytes));
+            let flags = bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            let _ = (ext.owner(bytes), ext.tag(bytes), ext.tag_in_flags(flags));
         }
     }
     // Indices of pools and offsets of records that exist.

@@ -133,7 +133,7 @@ pub(super) const RECORDS: [Record; 32] = [
 ];
 
 /// Structures of kernels that keep something of allocations, but those of the stack depot.
-pub(super) const RECORDED: [Record; 11] = [
+pub(super) const RECORDED: [Record; 13] = [
     ("mem_section", 32, &[("section_mem_map", "u64", 0), ("usage", "u64", 8), ("page_ext", "u64", 16)]),
     ("page_ext_operations", 40, &[("offset", "u64", 0), ("size", "u64", 8)]),
     (
@@ -149,6 +149,12 @@ pub(super) const RECORDED: [Record; 11] = [
     ),
     ("alloc_tag", 40, &[("ct", "codetag", 0), ("counters", "u64", 32)]),
     ("alloc_tag_counters", 16, &[("bytes", "u64", 0), ("calls", "u64", 8)]),
+    ("alloc_tag_kernel_section", 16, &[("first_tag", "*alloc_tag", 0), ("count", "u64", 8)]),
+    (
+        "alloc_tag_module_section",
+        24,
+        &[("start_addr", "u64", 0), ("end_addr", "u64", 8), ("size", "u64", 16)],
+    ),
     ("codetag_range", 16, &[("start", "u64", 0), ("stop", "u64", 8)]),
     ("codetag_module", 24, &[("mod", "u64", 0), ("range", "codetag_range", 8)]),
     ("xa_node", 528, &[("shift", "u32", 0), ("slots", "[64 u64]", 16)]),

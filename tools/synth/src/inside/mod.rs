@@ -226,7 +226,9 @@ impl Machine {
                 queue: queues[0],
                 template,
             };
-            self.setup.page_ext = recorded::write(&mut arena, recorded, &place, &address, &mut symbols);
+            let written = recorded::write(&mut arena, recorded, &place, &address, &mut symbols);
+            self.setup.page_ext = written.sections;
+            self.setup.page_flags = written.flags;
         }
         for (at, queue) in queues.into_iter().enumerate() {
             let pages = if at == 0 { inside.on_lists.as_slice() } else { &[] };

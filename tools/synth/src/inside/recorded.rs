@@ -23,6 +23,8 @@ pub struct Recorded {
     pub owner: bool,
     /// Whether allocations are counted.
     pub tags: bool,
+    /// Whether the flags of struct pages have the tags of pages (`compressed`).
+    pub compressed: bool,
     pub depot: Depot,
     /// Functions of each stack, the innermost first.
     pub stacks: Vec<Vec<&'static str>>,
@@ -40,6 +42,9 @@ pub struct Recorded {
 const OWNER_AT: u64 = 8;
 const TAG_AT: u64 = OWNER_AT + 80;
 const ENTRY: u64 = TAG_AT + 8;
+/// Where the flags of struct pages have a tag's number, and the first number.
+const IN_FLAGS: (u32, u64) = (52, 0x3f);
+const FIRST_NUMBER: u64 = 2;
 /// Bytes of a pool.
 const POOL: u64 = 4 * PAGE as u64;
 /// The pool that has the records, counted from 0.
@@ -144,14 +149,23 @@ pub(super) struct Place<'a> {
     pub(super) template: u64,
 }
 
-/// Writes it. Returns the words of memory sections by their number.
+/// What struct pages and their sections have of it.
+#[derive(Default)]
+pub(super) struct Written {
+    /// Words of memory sections by their number.
+    pub(super) sections: BTreeMap<u64, u64>,
+    /// Bits in the flags of struct pages.
+    pub(super) flags: BTreeMap<u64, u64>,
+}
+
+/// Writes it.
 pub(super) fn write(
     arena: &mut Arena,
     recorded: &Recorded,
     place: &Place<'_>,
     address: &impl Fn(&str) -> u64,
     symbols: &mut Vec<(u64, String)>,
-) -> BTreeMap<u64, u64> {
+) -> Written {
     let records = recorded.depot.records();
     let at = |record: &str, name: &str| u64::from(member_of(&records, record, name));
     let mut symbol = |name: &str, at: u64| symbols.push((at, name.to_owned()));
@@ -164,6 +178,9 @@ pub(super) fn write(
     let on = |on: bool| u64::from(on);
     word(arena, "page_owner_inited", on(recorded.owner));
     word(arena, "mem_alloc_profiling_key", on(recorded.tags));
+    word(arena, "mem_profiling_compressed", on(recorded.compressed));
+    word(arena, "alloc_tag_ref_offs", IN_FLAGS.0.into());
+    word(arena, "alloc_tag_ref_mask", IN_FLAGS.1);
     word(arena, "page_ext_size", ENTRY);
     let offset_at = member("page_ext_operations", "offset").0;
     for (name, offset) in [("page_owner_ops", OWNER_AT), ("page_alloc_tagging_ops", TAG_AT)] {
@@ -234,13 +251,19 @@ pub(super) fn write(
             }
         }
     }
+    let mut flags = BTreeMap::new();
     for (pfn, site) in &recorded.tagged {
-        arena.word(entry(*pfn) + TAG_AT, tags[*site]);
+        if recorded.compressed {
+            flags.insert(*pfn, (FIRST_NUMBER + *site as u64) << IN_FLAGS.0);
+        } else {
+            arena.word(entry(*pfn) + TAG_AT, tags[*site]);
+        }
     }
-    bases
-        .into_iter()
+    let sections = bases.into_iter();
+    let sections = sections
         .map(|(section, base)| (section, base.wrapping_sub(section * place.section_pages * ENTRY)))
-        .collect()
+        .collect();
+    Written { sections, flags }
 }
 
 /// Writes the tags. Returns their addresses.
@@ -288,6 +311,15 @@ fn tags(
     if let Some(tag) = found.last() {
         slots.push((*tag, tag + size));
     }
+    let of_kernel = arena.record("alloc_tag_kernel_section");
+    arena.set(of_kernel, "alloc_tag_kernel_section", "first_tag", table);
+    arena.set(of_kernel, "alloc_tag_kernel_section", "count", count.saturating_sub(1));
+    symbols.push((of_kernel, "kernel_tags".into()));
+    let of_modules = arena.record("alloc_tag_module_section");
+    let first = found.last().copied().unwrap_or(0);
+    arena.set(of_modules, "alloc_tag_module_section", "start_addr", first);
+    arena.set(of_modules, "alloc_tag_module_section", "size", if first == 0 { 0 } else { size });
+    symbols.push((of_modules, "module_tags".into()));
     symbols.push((table, "__start_alloc_tags".into()));
     symbols.push((kernel_end, "__stop_alloc_tags".into()));
     let node = arena.take(1024, 64);
