@@ -7,7 +7,6 @@ mod common;
 use std::path::Path;
 
 use common::succeeds;
-use lab::Config;
 use serde_json::Value;
 
 /// The cache that messages of the scenario are in has a name of its own since 6.11; before, it is that of all of their size.
@@ -44,19 +43,6 @@ fn check(kernel: &str, vmcore: &Path) {
 
 #[test]
 fn records_of_slab_objects_name_who_allocated_them() {
-    if !lab::enabled() {
-        eprintln!("skipped: set PAGEHAUL_LAB=1 to boot virtual machines");
-        return;
-    }
-    for kernel in lab::few_or_all(&["6.12"], ["5.10", "6.1", "6.12", "7.2"]) {
-        let config = Config {
-            kernel: kernel.into(),
-            cpus: 1,
-            fill: 20,
-            scenario: Some("oom-slab".into()),
-            append: "slub_debug=U".into(),
-            ..Config::default()
-        };
-        check(kernel, &lab::crash(&config).unwrap().vmcore());
-    }
+    let all = ["5.10", "6.1", "6.12", "7.2"];
+    common::each_crash("oom-slab", "slub_debug=U", &all, |kernel, vmcore| check(kernel, &vmcore));
 }

@@ -17,19 +17,20 @@ pub fn succeeds(arguments: &[&str], files: &[&Path]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Crashes guests whose keys, and pages of processes, cgroups and files, are known, and passes each kernel and its vmcore on. A crash
-/// is kept, so that it serves all tests.
-pub fn each_crash(check: impl Fn(&str, PathBuf)) {
+/// Crashes guests by a scenario, of 6.12 or of all these kernels, with additions to their command lines. Passes each kernel and its
+/// vmcore on. A crash is kept, so that it serves all tests.
+pub fn each_crash(scenario: &str, append: &str, all: &[&str], check: impl Fn(&str, PathBuf)) {
     if !lab::enabled() {
         eprintln!("skipped: set PAGEHAUL_LAB=1 to boot virtual machines");
         return;
     }
-    for kernel in lab::few_or_all(&["6.12"], ["6.1", "6.12"]) {
+    for kernel in lab::few_or_all(&["6.12"], all.iter().copied()) {
         let config = Config {
             kernel: kernel.into(),
             cpus: 1,
             fill: 20,
-            scenario: Some("keys".into()),
+            scenario: Some(scenario.into()),
+            append: append.into(),
             ..Config::default()
         };
         check(kernel, lab::crash(&config).unwrap().vmcore());
