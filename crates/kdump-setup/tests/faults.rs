@@ -252,6 +252,32 @@ fn a_host_on_another_port_is_known() {
 }
 
 #[test]
+fn the_fix_names_the_word_that_limits_the_cpus() {
+    let fix = |machine: &Machine| {
+        let found = check(&machine.facts(), &Expected { cpus: Some(4), disk: None });
+        found.into_iter().find(|finding| finding.id == "few-cpus").unwrap().fix
+    };
+    let machine = Machine::debian();
+    machine.write(
+        "/etc/default/kdump-tools",
+        "USE_KDUMP=1\nKDUMP_CMDLINE=\"root=x nosmp\"\nKDUMP_CMDLINE_APPEND=\"nr_cpus=4 maxcpus=1 -- nr_cpus=1\"\n",
+    );
+    assert_eq!(
+        fix(&machine),
+        "remove nosmp from KDUMP_CMDLINE, remove maxcpus=1 from KDUMP_CMDLINE_APPEND (/etc/default/kdump-tools)"
+    );
+    let fedora = Machine::fedora();
+    fedora.write("/etc/sysconfig/kdump", "KDUMP_COMMANDLINE_APPEND=\"nr_cpus=2\"\n");
+    assert_eq!(
+        fix(&fedora),
+        "set nr_cpus=4 in place of nr_cpus=2 in KDUMP_COMMANDLINE_APPEND (/etc/sysconfig/kdump)"
+    );
+    let suse = Machine::suse();
+    suse.write("/etc/sysconfig/kdump", "KDUMP_CPUS=1\n");
+    assert_eq!(fix(&suse), "set KDUMP_CPUS=4 (/etc/sysconfig/kdump)");
+}
+
+#[test]
 fn what_is_planned_is_compared() {
     let machine = Machine::debian();
     assert_eq!(machine.findings(Expected { cpus: Some(4), disk: None }), ["few-cpus"]);

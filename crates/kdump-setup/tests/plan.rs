@@ -173,3 +173,69 @@ fn a_value_over_several_lines_keeps_its_lines() {
     assert_eq!(lines[0].1, " crashkernel=224M\"");
     assert_eq!(lines[1].1, "  nr_cpus=2 disable_cpu_apicid=0 \\");
 }
+
+/// The last assignment of a variable in a file.
+fn value(machine: &Machine, path: &str, key: &str) -> String {
+    let text = std::fs::read_to_string(machine.path(path)).unwrap();
+    let last = text.lines().rev().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    last.unwrap_or_default().trim_matches('"').to_owned()
+}
+
+#[test]
+fn what_limits_the_cpus_is_removed() {
+    const DEBIAN: &str = "/etc/default/kdump-tools";
+    const SYSCONFIG: &str = "/etc/sysconfig/kdump";
+    let cases = [
+        (DEBIAN, "KDUMP_CMDLINE_APPEND", "a maxcpus=1 b", "a nr_cpus=4 b"),
+        (DEBIAN, "KDUMP_CMDLINE_APPEND", "a nosmp nr-cpus=2 nosmpt possible_cpus=1", "a nr_cpus=4 nosmpt"),
+        (DEBIAN, "KDUMP_CMDLINE_APPEND", "a -- nr_cpus=1", "a nr_cpus=4 -- nr_cpus=1"),
+        (DEBIAN, "KDUMP_CMDLINE_APPEND", "-- b", "nr_cpus=4 -- b"),
+        (DEBIAN, "KDUMP_CMDLINE_APPEND", "nr_cpus=4 maxcpus=0 -- maxcpus=1", "nr_cpus=4 -- maxcpus=1"),
+        (DEBIAN, "KDUMP_CMDLINE", "root=x maxcpus=1 ro", "root=x ro"),
+        (DEBIAN, "KDUMP_CMDLINE", "root=x -- single", "root=x nr_cpus=4 -- single"),
+        (SYSCONFIG, "KDUMP_COMMANDLINE_APPEND", "irqpoll maxcpus=1", "irqpoll nr_cpus=4"),
+        (SYSCONFIG, "KDUMP_COMMANDLINE", "root=x nr_cpus=1", "root=x"),
+        ("suse", "KDUMP_COMMANDLINE_APPEND", "nr_cpus=1 a maxcpus=1", " a"),
+        ("suse", "KDUMP_COMMANDLINE", "root=x nr_cpus=1 ro", "root=x nr_cpus=4 ro"),
+        ("suse", "KDUMP_COMMANDLINE", "root=x", "root=x nr_cpus=4"),
+        ("suse", "KDUMP_CPUS", "2", "4"),
+    ];
+    for (file, key, before, after) in cases {
+        let (machine, path) = match file {
+            DEBIAN => (Machine::debian(), DEBIAN),
+            "suse" => (Machine::suse(), SYSCONFIG),
+            _ => (Machine::fedora(), SYSCONFIG),
+        };
+        machine.write("/proc/sys/kernel/osrelease", "6.12.107");
+        machine.write(path, &format!("USE_KDUMP=1\n{key}=\"{before}\"\n"));
+        let expected = Expected { cpus: Some(4), disk: None };
+        let limited = machine.facts().config.unwrap().capture_cpus().is_some_and(|cpus| cpus < 4);
+        assert_eq!(machine.findings(expected).contains(&"few-cpus"), limited, "{before}");
+        let found = planned(&machine, 4);
+        assert_eq!(found.by_hand, [], "{before}");
+        apply(&machine, &found);
+        assert_eq!(value(&machine, path, key), after, "{before}");
+        assert!(!machine.findings(expected).contains(&"few-cpus"), "{before}");
+        assert_eq!(machine.facts().config.unwrap().capture_cpus(), Some(4), "{before}");
+        assert_eq!(planned(&machine, 4), Changes::default(), "{before}: a second time");
+    }
+}
+
+#[test]
+fn a_limit_that_is_computed_is_left_and_named_whole() {
+    let machine = Machine::debian();
+    machine.write("/proc/sys/kernel/osrelease", "6.12.107");
+    for value in ["`echo nr_cpus=1` a", "a $(echo maxcpus=1)"] {
+        machine.write("/etc/default/kdump-tools", &format!("KDUMP_CMDLINE_APPEND=\"{value}\"\n"));
+        let found = planned(&machine, 4);
+        let line = "KDUMP_CMDLINE_APPEND=\"reset_devices systemd.unit=kdump-tools-dump.service nr_cpus=4 irqpoll usbcore.nousb\"";
+        assert_eq!(found.by_hand.len(), 1, "{found:?}");
+        assert_eq!(found.by_hand[0].line, line);
+    }
+    machine.write("/etc/default/kdump-tools", "KDUMP_CMDLINE=\"root=x `echo maxcpus=1`\"\n");
+    let found = planned(&machine, 4);
+    assert_eq!(
+        found.by_hand[0].line,
+        "KDUMP_CMDLINE without nr_cpus=, maxcpus=, possible_cpus= and nosmp as they are now"
+    );
+}

@@ -1,7 +1,7 @@
 use super::expected::Expected;
 use super::mib::mib;
 use crate::chain::Examination;
-use crate::config::Config;
+use crate::config::{Config, CpuLimit, Stack};
 use crate::crashkernel::THREAD;
 use crate::facts::Facts;
 use crate::finding::Finding;
@@ -18,7 +18,7 @@ pub(super) fn check(config: &Config, facts: &Facts, expected: &Expected, found: 
             "few-cpus",
             format!("the capture kernel starts {cpus} of the {wanted} CPUs that are planned"),
             "packing pages takes most of a capture's time, and gets faster with each CPU until the disk is the limit",
-            format!("set nr_cpus={wanted} where {} appends to the capture kernel's command line", config.stack.file()),
+            more_cpus(config, facts, wanted),
         ));
     }
     let reserved = facts.reserved.unwrap_or(0);
@@ -41,17 +41,39 @@ pub(super) fn check(config: &Config, facts: &Facts, expected: &Expected, found: 
     }
 }
 
+/// How the capture kernel gets `wanted` CPUs.
+fn more_cpus(config: &Config, facts: &Facts, wanted: u32) -> String {
+    let limits = config.cpu_limits();
+    let mut steps: Vec<String> = Vec::new();
+    for CpuLimit { word, setting, .. } in limits.iter().filter(|limit| limit.cpus < wanted) {
+        let step = match word.split_once('=') {
+            Some(_) if *setting == Stack::SUSE_CPUS => format!("set {setting}={wanted}"),
+            Some(("nr_cpus" | "nr-cpus", _)) => {
+                format!("set nr_cpus={wanted} in place of {word} in {setting}")
+            }
+            _ => format!("remove {word} from {setting}"),
+        };
+        if !steps.contains(&step) {
+            steps.push(step);
+        }
+    }
+    if steps.is_empty() {
+        return format!("plan with --capture-cpus {}: the machine has no more", facts.cpus.max(1));
+    }
+    format!("{} ({})", steps.join(", "), config.stack.command_line_file())
+}
+
 fn check_boot_cpu(config: &Config, facts: &Facts, found: &mut Examination) {
     let given = config.append.iter().rev().find_map(|word| word.strip_prefix("disable_cpu_apicid="));
     let why = "a crash on another CPU than the boot CPU resets the machine when the capture kernel starts the boot CPU";
     let id = facts.boot_apic_id.map_or("ID".to_owned(), |id| id.to_string());
     let fix = format!(
         "append disable_cpu_apicid={id} to the capture kernel's command line in {}",
-        config.stack.file()
+        config.stack.command_line_file()
     );
     match (given, facts.boot_apic_id) {
         // Fedora's and openSUSE's scripts append it themselves.
-        (None, _) if config.stack != crate::config::Stack::KdumpTools => {}
+        (None, _) if config.stack != Stack::KdumpTools => {}
         (None, _) => {
             let what = format!(
                 "the capture kernel starts {cpus} CPUs without disable_cpu_apicid",

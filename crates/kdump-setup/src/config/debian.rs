@@ -27,7 +27,6 @@ pub(super) fn parse(text: &[u8], root: &Root, release: &Release) -> Config {
     };
     let mut collector = vec!["makedumpfile".to_owned()];
     collector.extend(words(&or("MAKEDUMP_ARGS", "-F -c -d 31")));
-    let append = "reset_devices systemd.unit=kdump-tools-dump.service nr_cpus=1 irqpoll usbcore.nousb";
     Config {
         stack,
         enabled: or("USE_KDUMP", "0") != "0",
@@ -43,7 +42,8 @@ pub(super) fn parse(text: &[u8], root: &Root, release: &Release) -> Config {
         fail_command: given("KDUMP_FAIL_CMD").map(|command| words(command)),
         fault,
         not_understood,
-        append: words(&or("KDUMP_CMDLINE_APPEND", append)),
+        append: words(&or("KDUMP_CMDLINE_APPEND", stack.default_append())),
+        own: 0,
         initramfs: vec![or("KDUMP_INITRD", "/var/lib/kdump/initrd.img").into()],
         // The default depends on the machine.
         load_command: set.get("KDUMP_CMDLINE_APPEND").map(|_| format!("{directory}/kexec_cmd").into()),

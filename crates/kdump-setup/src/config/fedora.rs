@@ -19,7 +19,8 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
         match name {
             "path" => path = value.to_owned(),
             "sshkey" => key = value.to_owned(),
-            "core_collector" => collector = Some(words(value)),
+            // kdump.sh ignores an empty one.
+            "core_collector" if !value.is_empty() => collector = Some(words(value)),
             "ssh" | "nfs" | "raw" | "ext2" | "ext3" | "ext4" | "xfs" | "btrfs" | "minix" | "virtiofs" => {
                 target = Some((name.to_owned(), value.to_owned()));
             }
@@ -47,10 +48,9 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
             "makedumpfile -l --message-level 7 -d 31"
         })
     });
-    let (set, error) = shell::assignments(&root.read("/etc/sysconfig/kdump").unwrap_or_default());
-    let (fault, not_understood) = faults("/etc/sysconfig/kdump", error);
-    let append =
-        set.get("KDUMP_COMMANDLINE_APPEND").map_or("irqpoll nr_cpus=1 reset_devices", String::as_str);
+    let (set, error) = shell::assignments(&root.read(stack.command_line_file()).unwrap_or_default());
+    let (fault, not_understood) = faults(stack.command_line_file(), error);
+    let append = set.get("KDUMP_COMMANDLINE_APPEND").map_or(stack.default_append(), String::as_str);
     Config {
         stack,
         enabled: true,
@@ -64,6 +64,7 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
         fault,
         not_understood,
         append: words(append),
+        own: 0,
         initramfs: vec![
             format!("/boot/initramfs-{release}kdump.img").into(),
             format!("/var/lib/kdump/initramfs-{release}kdump.img").into(),

@@ -1,5 +1,6 @@
 //! The configuration of a distribution's kdump.
 
+mod cpu_limit;
 mod debian;
 mod fedora;
 mod suse;
@@ -10,6 +11,8 @@ use serde::Serialize;
 
 use crate::release::Release;
 use crate::root::Root;
+pub use cpu_limit::CpuLimit;
+pub(crate) use cpu_limit::{END, LIMITS, is_of};
 
 /// Whose scripts run kdump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -47,6 +50,44 @@ impl Stack {
             Self::KdumpTools => "MAKEDUMP_ARGS",
             Self::KdumpUtils => "core_collector",
             Self::Suse => "MAKEDUMPFILE_OPTIONS",
+        }
+    }
+
+    /// openSUSE's setting of the capture kernel's CPUs.
+    pub(crate) const SUSE_CPUS: &'static str = "KDUMP_CPUS";
+
+    /// The file with the settings of the capture kernel's command line.
+    pub(crate) const fn command_line_file(self) -> &'static str {
+        match self {
+            Self::KdumpTools => "/etc/default/kdump-tools",
+            Self::KdumpUtils | Self::Suse => "/etc/sysconfig/kdump",
+        }
+    }
+
+    /// The setting with the whole command line of the capture kernel.
+    pub(crate) fn line_setting(self) -> &'static str {
+        match self {
+            Self::KdumpTools => "KDUMP_CMDLINE",
+            Self::KdumpUtils | Self::Suse => "KDUMP_COMMANDLINE",
+        }
+    }
+
+    /// The setting with what is appended to that command line.
+    pub(crate) fn append_setting(self) -> &'static str {
+        match self {
+            Self::KdumpTools => "KDUMP_CMDLINE_APPEND",
+            Self::KdumpUtils | Self::Suse => "KDUMP_COMMANDLINE_APPEND",
+        }
+    }
+
+    /// Its value without a setting.
+    pub(crate) fn default_append(self) -> &'static str {
+        match self {
+            Self::KdumpTools => {
+                "reset_devices systemd.unit=kdump-tools-dump.service nr_cpus=1 irqpoll usbcore.nousb"
+            }
+            Self::KdumpUtils => "irqpoll nr_cpus=1 reset_devices",
+            Self::Suse => "",
         }
     }
 
@@ -95,6 +136,8 @@ pub struct Config {
     pub compressor: Option<String>,
     /// Parameters that the capture kernel's command line gets.
     pub append: Vec<String>,
+    /// How many of them, from the first, are not of the setting with what is appended.
+    pub own: usize,
     /// The capture kernel's initramfs.
     pub initramfs: Vec<PathBuf>,
     /// Where the capture kernel may be; the first is taken if none exists.
@@ -157,11 +200,6 @@ impl Config {
         words.push("vmcore".into());
         words.extend(is_file.then(|| "dumpfile".to_owned()));
         words
-    }
-
-    /// CPUs of the capture kernel; `None` for all.
-    pub fn capture_cpus(&self) -> Option<u32> {
-        self.append.iter().rev().find_map(|word| word.strip_prefix("nr_cpus=")?.parse().ok())
     }
 }
 

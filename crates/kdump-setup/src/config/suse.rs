@@ -32,14 +32,21 @@ pub(super) fn parse(text: &[u8], release: &Release) -> Config {
     };
     let mut collector = words(&format!("makedumpfile -F {codec} -d {}", or("KDUMP_DUMPLEVEL", "31")));
     collector.extend(words(&or("MAKEDUMPFILE_OPTIONS", "")));
-    let mut append =
-        words("sysrq=yes reset_devices acpi_no_memhotplug cgroup_disable=memory nokaslr numa=off irqpoll");
-    match or("KDUMP_CPUS", "32").as_str() {
-        // Empty is the default as well.
-        "" => append.push("nr_cpus=32".into()),
-        "0" => {}
-        cpus => append.push(format!("nr_cpus={cpus}")),
+    let command_line = set.get("KDUMP_COMMANDLINE").filter(|line| !line.is_empty()).map(|line| words(line));
+    let mut append = Vec::new();
+    // A whole command line is in place of these, too.
+    if command_line.is_none() {
+        append = words(
+            "sysrq=yes reset_devices acpi_no_memhotplug cgroup_disable=memory nokaslr numa=off irqpoll",
+        );
+        match or(Stack::SUSE_CPUS, "32").as_str() {
+            // Empty is the default as well.
+            "" => append.push("nr_cpus=32".into()),
+            "0" => {}
+            cpus => append.push(format!("nr_cpus={cpus}")),
+        }
     }
+    let own = append.len();
     append.extend(words(&or("KDUMP_COMMANDLINE_APPEND", "")));
     Config {
         stack,
@@ -48,12 +55,13 @@ pub(super) fn parse(text: &[u8], release: &Release) -> Config {
         collector,
         compressor: None,
         kernels: vec!["/var/lib/kdump/kernel".into(), format!("/boot/vmlinuz-{release}").into()],
-        command_line: set.get("KDUMP_COMMANDLINE").filter(|line| !line.is_empty()).map(|line| words(line)),
+        command_line,
         is_append_set: false,
         fail_command: None,
         fault,
         not_understood,
         append,
+        own,
         initramfs: vec!["/var/lib/kdump/initrd".into()],
         load_command: None,
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::collector;
+use super::cpus;
 use super::edit::{self, Refused, Wanted, Wanted::Words};
 use crate::config::{Config, Stack, Target};
 use crate::facts::Facts;
@@ -79,7 +80,6 @@ pub(crate) const FILES: [&str; 6] = [
 ];
 
 const RESERVE: &str = "memory for the capture kernel";
-const CPUS: &str = "CPUs of the capture kernel";
 const COLLECT: &str = "pages and codec of the dump";
 const OOPS: &str = "an oops is dumped, too";
 
@@ -87,18 +87,13 @@ const OOPS: &str = "an oops is dumped, too";
 pub fn changes(root: &Root, facts: &Facts, config: &Config, wanted: &Settings) -> Changes {
     let mut files = Files { root, changes: Vec::new(), by_hand: Vec::new() };
     let collector = collector::planned(&config.collector, wanted.codec, wanted.level);
-    let append = append(config, facts, wanted);
-    let cpus = Words { old: &["nr_cpus=", "disable_cpu_apicid="], new: &append.new, absent: &append.all };
-    let changes_cpus = append.all != config.append.join(" ");
     let crashkernel = &*wanted.crashkernel;
     match config.stack {
         Stack::KdumpTools => {
             files.reserve(GRUB_KDUMP_TOOLS, "GRUB_CMDLINE_LINUX_DEFAULT", crashkernel);
             let file = config.stack.file();
             files.assign(file, "kdump is started", "USE_KDUMP", Wanted::Value("1"));
-            if changes_cpus {
-                files.assign(file, CPUS, "KDUMP_CMDLINE_APPEND", cpus);
-            }
+            cpus::plan(&mut files, config, facts, wanted.cpus);
             if let Some(words) = collector.filter(|words| *words != config.collector) {
                 // Without the program. It begins with -F, or kdump-config adds it at the end.
                 let mut options: Vec<&str> = words[1..].iter().map(String::as_str).collect();
@@ -109,9 +104,7 @@ pub fn changes(root: &Root, facts: &Facts, config: &Config, wanted: &Settings) -
         }
         Stack::KdumpUtils => {
             files.reserve(GRUB, "GRUB_CMDLINE_LINUX", crashkernel);
-            if changes_cpus {
-                files.assign("/etc/sysconfig/kdump", CPUS, "KDUMP_COMMANDLINE_APPEND", cpus);
-            }
+            cpus::plan(&mut files, config, facts, wanted.cpus);
             if let Some(mut words) = collector {
                 // mkdumprd makes no initramfs without it.
                 let streams = matches!(config.target, Target::Ssh { .. } | Target::Raw(_));
@@ -130,9 +123,7 @@ pub fn changes(root: &Root, facts: &Facts, config: &Config, wanted: &Settings) -
         Stack::Suse => {
             files.reserve(GRUB, "GRUB_CMDLINE_LINUX_DEFAULT", crashkernel);
             let file = config.stack.file();
-            if config.capture_cpus() != Some(wanted.cpus) {
-                files.assign(file, CPUS, "KDUMP_CPUS", Wanted::Value(&wanted.cpus.to_string()));
-            }
+            cpus::plan_suse(&mut files, config, wanted.cpus);
             if collector.is_some_and(|words| words != config.collector) {
                 let level = wanted.level.to_string();
                 files.assign(file, COLLECT, "KDUMP_DUMPLEVEL", Wanted::Value(&level));
@@ -168,38 +159,6 @@ pub fn changes(root: &Root, facts: &Facts, config: &Config, wanted: &Settings) -
     Changes { files: files.changes, by_hand: files.by_hand, commands }
 }
 
-/// The parameters of the capture kernel with the planned number of CPUs.
-struct Append {
-    /// Those that are set.
-    new: Vec<String>,
-    /// These and all others.
-    all: String,
-}
-
-fn append(config: &Config, facts: &Facts, wanted: &Settings) -> Append {
-    let mut new = vec![format!("nr_cpus={}", wanted.cpus)];
-    // Fedora's and openSUSE's scripts append it themselves; Linux 6.9 (5c5682b9f87a) has no use for it.
-    let needs_id = config.stack == Stack::KdumpTools && wanted.cpus > 1 && !facts.release.is_at_least(6, 9);
-    let given = config.append.iter().rfind(|word| word.starts_with("disable_cpu_apicid=")).cloned();
-    let id = facts.boot_apic_id.filter(|_| needs_id).map(|id| format!("disable_cpu_apicid={id}"));
-    new.extend(id.or(given.filter(|_| config.stack != Stack::KdumpTools)));
-    let is_set = |word: &&String| word.starts_with("nr_cpus=") || word.starts_with("disable_cpu_apicid=");
-    let mut all: Vec<&str> = Vec::new();
-    let at = config.append.iter().position(|word| is_set(&word)).unwrap_or(config.append.len());
-    for (number, word) in config.append.iter().enumerate() {
-        if number == at {
-            all.extend(new.iter().map(String::as_str));
-        }
-        if !is_set(&word) {
-            all.push(word);
-        }
-    }
-    if at == config.append.len() {
-        all.extend(new.iter().map(String::as_str));
-    }
-    Append { all: all.join(" "), new }
-}
-
 fn suse_format(codec: &'static str) -> Option<&'static str> {
     Some(match codec {
         "-c" => "compressed",
@@ -226,7 +185,7 @@ fn boot_loader(stack: Stack, crashkernel: &[String]) -> Vec<String> {
 }
 
 /// Files that are edited, one change each.
-struct Files<'a> {
+pub(super) struct Files<'a> {
     root: &'a Root,
     changes: Vec<Change>,
     by_hand: Vec<ByHand>,
@@ -240,7 +199,7 @@ impl Files<'_> {
         self.assign(path, RESERVE, key, wanted);
     }
 
-    fn assign(&mut self, path: &str, why: &'static str, key: &str, wanted: Wanted<'_>) {
+    pub(super) fn assign(&mut self, path: &str, why: &'static str, key: &str, wanted: Wanted<'_>) {
         let value = match wanted {
             Wanted::Value(value) => value,
             Words { absent, .. } => absent,
@@ -248,7 +207,7 @@ impl Files<'_> {
         self.edit(path, why, format!("{key}=\"{value}\""), |text| edit::assign(text, key, wanted));
     }
 
-    fn edit(
+    pub(super) fn edit(
         &mut self,
         path: &str,
         why: &'static str,

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use crate::config::{END, is_of};
 use crate::shell::{Assignment, Atom, Kind, Part, Quote, Script, Statement, atoms};
 
 /// What a value is to be.
@@ -13,11 +14,11 @@ use crate::shell::{Assignment, Atom, Kind, Part, Quote, Script, Statement, atoms
 pub(super) enum Wanted<'a> {
     /// All of it.
     Value(&'a str),
-    /// Words in place of those that begin with one of `old`.
+    /// Words in place of those of `old`, of the parameters of a kernel: not behind `--`.
     Words {
-        /// How replaced words begin.
+        /// How replaced words begin; without `=`, the whole word.
         old: &'a [&'a str],
-        /// The new words.
+        /// The new words; none to remove the old ones.
         new: &'a [String],
         /// The value if there is none. It may have expansions.
         absent: &'a str,
@@ -148,12 +149,14 @@ fn words(
 ) -> Result<Option<Vec<u8>>, String> {
     let value = &last.value;
     let words = value.words(text);
+    let has_expansion = |word: &[&Part]| word.iter().any(|part| part.kind == Kind::Expansion);
+    let is_end = |word: &Vec<&Part>| !has_expansion(word) && plain(word) == END.as_bytes();
+    let end = words.iter().position(is_end);
     let mut replaced = Vec::new();
-    for word in &words {
-        let begins = literal(word);
-        let is_old = old.iter().any(|old| begins.starts_with(old));
-        let has_expansion = word.iter().any(|part| part.kind == Kind::Expansion);
-        let all = String::from_utf8_lossy(&plain(word)).into_owned();
+    for word in words.iter().take(end.unwrap_or(words.len())) {
+        let has_expansion = has_expansion(word);
+        let is_old = is_of(&literal(word), old);
+        let all = String::from_utf8_lossy(&plain(word)).into_owned() + &raw(text, word);
         if has_expansion && (is_old || old.iter().any(|old| all.contains(old))) {
             return Err(format!("a part of `{}` is computed", raw(text, word)));
         }
@@ -186,10 +189,16 @@ fn words(
     let inner = value.span.start + 1..value.span.end - 1;
     let mut out = vec![text[value.span.start]];
     let mut at = inner.start;
-    let mut is_written = false;
-    for word in &words {
+    let mut is_written = new.is_empty();
+    for (number, word) in words.iter().enumerate() {
         let of = span(word);
-        if replaced.contains(&word) {
+        if Some(number) == end && !is_written {
+            out.extend(&text[at..of.start]);
+            out.extend(&new);
+            out.push(b' ');
+            out.extend(&text[of.clone()]);
+            is_written = true;
+        } else if end.is_none_or(|end| number < end) && replaced.contains(&word) {
             // With the blanks before it, unless new words take its place.
             if !is_written {
                 out.extend(&text[at..of.start]);
@@ -266,18 +275,33 @@ fn prove(
     let is_wanted = match wanted {
         Wanted::Value(wanted) => new.1 == wanted && !new.2,
         Wanted::Words { old: prefixes, new: wanted, .. } => {
-            let is_old = |word: &&Vec<Atom>| prefixes.iter().any(|prefix| begins(word, prefix));
+            let is_old = |word: &&Vec<Atom>| is_of(&beginning(word), prefixes);
+            let is_other = |word: &&Vec<Atom>| !is_old(word);
             let wanted = wanted.iter().map(|word| word.bytes().map(Atom::Byte).collect::<Vec<_>>());
-            new.3.iter().filter(is_old).cloned().eq(wanted)
-                && old.3.iter().filter(|word| !is_old(word)).eq(new.3.iter().filter(|word| !is_old(word)))
+            let (old, old_init) = parameters(&old.3);
+            let (new, new_init) = parameters(&new.3);
+            new.iter().filter(is_old).cloned().eq(wanted)
+                && old.iter().filter(is_other).eq(new.iter().filter(is_other))
+                && old_init == new_init
         }
     };
     let is_same = old.0 == new.0 && others(script, text) == others(&found, edited);
     if is_same && is_wanted { Ok(()) } else { Err(Refused::Unproved) }
 }
 
-fn begins(word: &[Atom], text: &str) -> bool {
-    word.len() >= text.len() && word.iter().zip(text.bytes()).all(|(atom, byte)| *atom == Atom::Byte(byte))
+/// The parameters of a kernel, and the words that follow them for init.
+fn parameters(words: &[Vec<Atom>]) -> (&[Vec<Atom>], &[Vec<Atom>]) {
+    let end = words.iter().position(|word| word.iter().cloned().eq(END.bytes().map(Atom::Byte)));
+    words.split_at(end.unwrap_or(words.len()))
+}
+
+/// What a word begins with, up to an expansion. An expansion behind it makes it another word.
+fn beginning(word: &[Atom]) -> String {
+    let bytes = word.iter().map(|atom| match atom {
+        Atom::Byte(byte) => *byte,
+        Atom::Expansion(_) => 0,
+    });
+    String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
 }
 
 /// Sets a directive of `/etc/kdump.conf`: a name and, after a blank, its value, up to a `#` or the line's end.
@@ -339,6 +363,11 @@ fn escaped(text: &str) -> String {
         out.push(next);
     }
     out
+}
+
+/// Whether a shell puts something into words that are as they are written.
+pub(super) fn is_computed(words: &[String]) -> bool {
+    words.iter().any(|word| word.contains(['$', '`']))
 }
 
 /// Whether a byte means itself in every kind of quotation.

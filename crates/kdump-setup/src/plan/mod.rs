@@ -2,6 +2,7 @@
 
 mod changes;
 mod collector;
+mod cpus;
 mod edit;
 mod reserve;
 
