@@ -102,6 +102,9 @@ impl Plan {
             level,
             codec: if is_pagehaul { option(goal.method.codec()) } else { None },
         };
+        if let Some(unclear) = config.unclear_collector() {
+            reasons.push(format!("size and time are those of a dump by makedumpfile; {unclear}"));
+        }
         let changes = changes(root, facts, config, &wanted);
         Ok(Self {
             release: facts.release.0.clone(),

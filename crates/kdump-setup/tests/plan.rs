@@ -239,3 +239,42 @@ fn a_limit_that_is_computed_is_left_and_named_whole() {
         "KDUMP_CMDLINE without nr_cpus=, maxcpus=, possible_cpus= and nosmp as they are now"
     );
 }
+
+#[test]
+fn a_collector_that_is_not_understood_is_left_and_said() {
+    let machine = Machine::fedora();
+    let wanted = "core_collector makedumpfile -z -d 31";
+    for (text, reason) in [
+        ("core_collector dd bs=1M\n", "core_collector is `dd bs=1M`: dd copies all memory"),
+        ("core_collector scp\n", "core_collector is `scp`: scp copies all memory"),
+        ("core_collector /bin/cp --sparse=always\n", "cp copies all memory"),
+        ("core_collector filter -d 31\n", "core_collector is `filter -d 31`, which is not understood"),
+        ("core_collector \"makedumpfile -l -d 1\"\n", "which is not understood"),
+        ("core_collector makedumpfile \\\n  -l -d 1\n", "`makedumpfile \\`, which is not understood"),
+        ("core_collector makedumpfile -z -d 31 \\\n", "which is not understood"),
+    ] {
+        machine.write("/etc/kdump.conf", text);
+        let found = planned(&machine, 1);
+        assert!(!lines(&found).iter().any(|(path, _)| path == "/etc/kdump.conf"), "{text}{found:?}");
+        let left = found.by_hand.first().unwrap_or_else(|| panic!("{text}"));
+        assert!(left.reason.contains(reason), "{}", left.reason);
+        assert_eq!(left.line, wanted);
+    }
+    machine.write("/etc/kdump.conf", "ssh kdump@host\ncore_collector scp\n");
+    assert_eq!(planned(&machine, 1).by_hand[0].line, "core_collector makedumpfile -F -z -d 31");
+    // None is the default.
+    machine.write("/etc/kdump.conf", "core_collector\n");
+    assert_eq!(planned(&machine, 1).by_hand, []);
+}
+
+#[test]
+fn options_that_are_computed_are_not_in_the_line_to_add() {
+    let machine = Machine::debian();
+    for value in ["`echo -c -d 1`", "$LEVEL -c", "-c -d $(echo 1)", "-x 'a b' -d 1"] {
+        machine.write("/etc/default/kdump-tools", &format!("USE_KDUMP=1\nMAKEDUMP_ARGS=\"{value}\"\n"));
+        let found = planned(&machine, 1);
+        assert_eq!(found.by_hand.len(), 1, "{value}: {found:?}");
+        assert_eq!(found.by_hand[0].line, "MAKEDUMP_ARGS=\"-F -z -d 31\"");
+        assert!(!lines(&found).iter().any(|(path, _)| path == "/etc/default/kdump-tools"), "{found:?}");
+    }
+}

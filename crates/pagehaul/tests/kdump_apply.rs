@@ -357,3 +357,27 @@ fn a_machine_that_encrypts_takes_longer() {
         |plan: &serde_json::Value| plan["reasons"].to_string().contains("times include encryption");
     assert!(explains(&encrypted) && !explains(&plain));
 }
+
+/// Arguments that describe a machine whose files are below --root.
+const DESCRIBED: [&str; 8] = ["--memory", "64G", "--cpus", "16", "--disk", "500M", "--kernel", "6.12.0"];
+
+#[test]
+fn a_collector_that_copies_all_memory_is_said_and_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    fs::create_dir_all(root.join("etc")).unwrap();
+    for collector in ["dd bs=1M", "scp", "\"makedumpfile -l -d 1\"", "makedumpfile \\"] {
+        let text = format!("core_collector {collector}\n");
+        fs::write(root.join("etc/kdump.conf"), &text).unwrap();
+        let (code, out, stderr) = kdump("plan", root, &DESCRIBED);
+        assert_eq!(code, Some(0), "{stderr}");
+        assert!(
+            out.contains("  - size and time are those of a dump by makedumpfile; core_collector is"),
+            "{out}"
+        );
+        let (code, out, stderr) = kdump("apply", root, &[&DESCRIBED[..], &["--yes"]].concat());
+        assert_eq!(code, Some(3), "{out}{stderr}");
+        assert!(out.contains("add by hand:  core_collector makedumpfile -l -d 31"), "{out}");
+        assert_eq!(fs::read_to_string(root.join("etc/kdump.conf")).unwrap(), text);
+    }
+}

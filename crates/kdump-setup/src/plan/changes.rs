@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::collector;
 use super::cpus;
 use super::edit::{self, Refused, Wanted, Wanted::Words};
-use crate::config::{Config, Stack, Target};
+use crate::config::{Config, Stack};
 use crate::facts::Facts;
 use crate::root::Root;
 
@@ -86,7 +86,11 @@ const OOPS: &str = "an oops is dumped, too";
 /// Lists the changes that bring a distribution's files to the plan. None of them changes a file that is as planned.
 pub fn changes(root: &Root, facts: &Facts, config: &Config, wanted: &Settings) -> Changes {
     let mut files = Files { root, changes: Vec::new(), by_hand: Vec::new() };
-    let collector = collector::planned(&config.collector, wanted.codec, wanted.level);
+    let unclear = config.unclear_collector();
+    let collector = match unclear {
+        Some(_) => collector::default(config, wanted.codec, wanted.level),
+        None => collector::planned(&config.collector, wanted.codec, wanted.level),
+    };
     let crashkernel = &*wanted.crashkernel;
     match config.stack {
         Stack::KdumpTools => {
@@ -94,37 +98,44 @@ pub fn changes(root: &Root, facts: &Facts, config: &Config, wanted: &Settings) -
             let file = config.stack.file();
             files.assign(file, "kdump is started", "USE_KDUMP", Wanted::Value("1"));
             cpus::plan(&mut files, config, facts, wanted.cpus);
-            if let Some(words) = collector.filter(|words| *words != config.collector) {
+            if collector != config.collector {
                 // Without the program. It begins with -F, or kdump-config adds it at the end.
-                let mut options: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+                let mut options: Vec<&str> = collector.iter().skip(1).map(String::as_str).collect();
                 options.retain(|word| *word != "-F");
                 let options = format!("-F {}", options.join(" "));
-                files.assign(file, COLLECT, "MAKEDUMP_ARGS", Wanted::Value(&options));
+                match unclear {
+                    Some(reason) => {
+                        files.leave(file, COLLECT, reason, format!("MAKEDUMP_ARGS=\"{options}\""))
+                    }
+                    None => files.assign(file, COLLECT, "MAKEDUMP_ARGS", Wanted::Value(&options)),
+                }
             }
         }
         Stack::KdumpUtils => {
             files.reserve(GRUB, "GRUB_CMDLINE_LINUX", crashkernel);
             cpus::plan(&mut files, config, facts, wanted.cpus);
-            if let Some(mut words) = collector {
-                // mkdumprd makes no initramfs without it.
-                let streams = matches!(config.target, Target::Ssh { .. } | Target::Raw(_));
-                if streams && !words.iter().any(|word| word == "-F") {
-                    words.insert(1, "-F".into());
-                }
-                if words != config.collector {
-                    let value = words.join(" ");
-                    let line = format!("core_collector {value}");
+            let mut words = collector;
+            // mkdumprd makes no initramfs without it.
+            if config.streams() && !words.iter().any(|word| word == "-F") {
+                words.insert(words.len().min(1), "-F".into());
+            }
+            let value = words.join(" ");
+            let line = format!("core_collector {value}");
+            match unclear {
+                Some(reason) => files.leave(config.stack.file(), COLLECT, reason, line),
+                None if words != config.collector => {
                     files.edit(config.stack.file(), COLLECT, line, |text| {
                         edit::directive(text, "core_collector", &value)
                     });
                 }
+                None => {}
             }
         }
         Stack::Suse => {
             files.reserve(GRUB, "GRUB_CMDLINE_LINUX_DEFAULT", crashkernel);
             let file = config.stack.file();
             cpus::plan_suse(&mut files, config, wanted.cpus);
-            if collector.is_some_and(|words| words != config.collector) {
+            if collector != config.collector {
                 let level = wanted.level.to_string();
                 files.assign(file, COLLECT, "KDUMP_DUMPLEVEL", Wanted::Value(&level));
                 if let Some(format) = wanted.codec.and_then(suse_format) {
@@ -207,6 +218,11 @@ impl Files<'_> {
         self.edit(path, why, format!("{key}=\"{value}\""), |text| edit::assign(text, key, wanted));
     }
 
+    /// Leaves a line to be added by hand.
+    fn leave(&mut self, path: &str, why: &'static str, reason: String, line: String) {
+        self.by_hand.push(ByHand { path: path.into(), reason, line, why });
+    }
+
     pub(super) fn edit(
         &mut self,
         path: &str,
@@ -229,7 +245,7 @@ impl Files<'_> {
         });
         let (before, after) = match edited {
             Ok(edited) => edited,
-            Err(reason) => return self.by_hand.push(ByHand { path: path.into(), reason, line, why }),
+            Err(reason) => return self.leave(path, why, reason, line),
         };
         if let Some(change) = planned.and_then(|at| self.changes.get_mut(at)) {
             change.lines = edit::new_lines(change.before.as_deref().unwrap_or_default(), &after);

@@ -1,11 +1,58 @@
 //! The options of makedumpfile that a plan sets: codec and dump level. All others stay.
 
-/// makedumpfile's options with another codec and level. `None` if the program is another one, which takes other options.
-pub(super) fn planned(collector: &[String], codec: Option<&str>, level: u8) -> Option<Vec<String>> {
-    let (program, options) = collector.split_first()?;
-    if !program.rsplit('/').next()?.eq("makedumpfile") {
-        return None;
+use super::edit;
+use crate::config::{Config, Stack, Target};
+
+/// Programs that copy all memory.
+const COPIES: [&str; 4] = ["cp", "dd", "scp", "cat"];
+
+impl Config {
+    /// Why the program that writes the dump, or its options, are not understood: the dump may have all memory.
+    pub fn unclear_collector(&self) -> Option<String> {
+        // openSUSE's scripts choose the program, and a plan changes none of the further options.
+        if self.stack == Stack::Suse {
+            return None;
+        }
+        let setting = self.stack.options();
+        if self.stack == Stack::KdumpTools {
+            // A value of a shell, which is not quoted again in a sentence.
+            return match edit::is_computed(&self.collector) {
+                true => Some(format!("a part of {setting} is computed")),
+                false if has_quotes(&self.collector) => Some(format!("{setting} is not understood")),
+                false => None,
+            };
+        }
+        let command = self.collector.join(" ");
+        let name = self.collector.first()?.rsplit('/').next()?;
+        if COPIES.contains(&name) {
+            return Some(format!("{setting} is `{command}`: {name} copies all memory"));
+        }
+        let is_clear =
+            name == "makedumpfile" && !has_quotes(&self.collector) && !edit::is_computed(&self.collector);
+        (!is_clear).then(|| format!("{setting} is `{command}`, which is not understood"))
     }
+
+    /// Whether the dump goes to a program or device that cannot seek.
+    pub(super) fn streams(&self) -> bool {
+        matches!(self.target, Target::Ssh { .. } | Target::Raw(_))
+    }
+}
+
+fn has_quotes(words: &[String]) -> bool {
+    words.iter().any(|word| word.contains(['"', '\'', '\\']))
+}
+
+/// The command line that is planned where the configured one is not understood, with the codec of the distribution if none is planned.
+pub(super) fn default(config: &Config, codec: Option<&str>, level: u8) -> Vec<String> {
+    let codec = codec.unwrap_or(if config.stack == Stack::KdumpTools { "-c" } else { "-l" });
+    let flattened = (config.stack == Stack::KdumpTools || config.streams()).then_some("-F");
+    let words = ["makedumpfile"].into_iter().chain(flattened).chain([codec, "-d"]);
+    words.map(str::to_owned).chain([level.to_string()]).collect()
+}
+
+/// makedumpfile's options with another codec and level.
+pub(super) fn planned(collector: &[String], codec: Option<&str>, level: u8) -> Vec<String> {
+    let Some((program, options)) = collector.split_first() else { return Vec::new() };
     let mut words = vec![program.clone()];
     let mut options = options.iter();
     let is_elf = options.clone().any(|word| word == "-E");
@@ -31,12 +78,12 @@ pub(super) fn planned(collector: &[String], codec: Option<&str>, level: u8) -> O
     let kept_codec = kept_codec.map(|letter| format!("-{letter}"));
     if kept_level == Some(level.to_string()) && (is_elf || codec.is_none() || codec == kept_codec.as_deref())
     {
-        return Some(collector.to_vec());
+        return collector.to_vec();
     }
     let codec = codec.map(str::to_owned).or(kept_codec);
     words.extend(codec.filter(|_| !is_elf));
     words.extend(["-d".to_owned(), level.to_string()]);
-    Some(words)
+    words
 }
 
 #[cfg(test)]
@@ -47,7 +94,7 @@ mod tests {
     fn codec_and_level_are_replaced() {
         let planned = |line: &str, codec| {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            planned(&words, codec, 31).map(|words| words.join(" "))
+            planned(&words, codec, 31).join(" ")
         };
         for (line, expected) in [
             ("makedumpfile -F -c -d 31", "makedumpfile -F -z -d 31"),
@@ -56,10 +103,9 @@ mod tests {
             ("makedumpfile -Fld31 --num-threads 4", "makedumpfile -F --num-threads 4 -z -d 31"),
             ("/sbin/makedumpfile -E -d 31", "/sbin/makedumpfile -E -d 31"),
         ] {
-            assert_eq!(planned(line, Some("-z")).as_deref(), Some(expected));
-            assert_eq!(planned(expected, Some("-z")).as_deref(), Some(expected), "not idempotent");
+            assert_eq!(planned(line, Some("-z")), expected);
+            assert_eq!(planned(expected, Some("-z")), expected, "not idempotent");
         }
-        assert_eq!(planned("makedumpfile -F -l -d 1", None).as_deref(), Some("makedumpfile -F -l -d 31"));
-        assert_eq!(planned("cp --sparse=always", Some("-z")), None);
+        assert_eq!(planned("makedumpfile -F -l -d 1", None), "makedumpfile -F -l -d 31");
     }
 }
