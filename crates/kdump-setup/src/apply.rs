@@ -41,6 +41,16 @@ pub enum ApplyError {
     /// Another program wrote it between the plan and its application.
     #[error("{path} has changed since it was read; nothing more was written, try again", path = .0.display())]
     Raced(PathBuf),
+    /// Some files are written, others are not.
+    #[error(
+        "{source}; changed already: {}; `pagehaul kdump apply --undo` restores what was there",
+        names(written)
+    )]
+    Partly {
+        /// The files that are written.
+        written: Vec<PathBuf>,
+        source: Box<ApplyError>,
+    },
     /// No plan changes this file.
     #[error("{saved} names {path}, which `kdump apply` does not change; nothing was restored", path = path.display(), saved = saved.display())]
     Foreign {
@@ -48,6 +58,11 @@ pub enum ApplyError {
         /// Where it is named.
         saved: PathBuf,
     },
+}
+
+fn names(paths: &[PathBuf]) -> String {
+    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    names.join(", ")
 }
 
 /// A file that was changed.
@@ -92,12 +107,49 @@ impl TryFrom<Written> for Bytes {
     }
 }
 
+/// Fails if the files of a plan cannot be written, as far as that can be seen without writing.
+pub fn check(root: &Root, changes: &[Change]) -> Result<(), ApplyError> {
+    for Change { path, .. } in changes {
+        let failed = |source| ApplyError::Io { path: path.clone(), action: "write", source };
+        root.check_replace(path).map_err(failed)?;
+    }
+    Ok(())
+}
+
 /// Writes the files of a plan, and saves what they held before the first time.
 pub fn apply(root: &Root, changes: &[Change]) -> Result<(), ApplyError> {
     if changes.is_empty() {
         return Ok(());
     }
-    let mut applied: Vec<Applied> = state::read(root, STATE)?.unwrap_or_default();
+    check(root, changes)?;
+    let earlier: Vec<Applied> = state::read(root, STATE)?.unwrap_or_default();
+    // First, so that all that is written can be undone.
+    state::save(root, STATE, &recorded(earlier.clone(), changes))?;
+    let mut written = Vec::new();
+    for (number, change) in changes.iter().enumerate() {
+        let error = match write_change(root, change) {
+            Ok(()) => {
+                written.push(change.path.clone());
+                continue;
+            }
+            Err(error) => error,
+        };
+        // What was not touched is not to be undone. An error may come after a write.
+        let touched = number + usize::from(!matches!(error, ApplyError::Raced(_)));
+        match recorded(earlier, &changes[..touched]) {
+            none if none.is_empty() => state::remove(root, STATE)?,
+            some => state::save(root, STATE, &some)?,
+        }
+        return Err(match written.is_empty() {
+            true => error,
+            false => ApplyError::Partly { written, source: error.into() },
+        });
+    }
+    Ok(())
+}
+
+/// What was applied before, and these changes.
+fn recorded(mut applied: Vec<Applied>, changes: &[Change]) -> Vec<Applied> {
     for change in changes {
         let before = change.before.clone().map(Bytes);
         let after = Bytes(change.after.clone());
@@ -112,15 +164,7 @@ pub fn apply(root: &Root, changes: &[Change]) -> Result<(), ApplyError> {
             None => applied.push(Applied { path: change.path.clone(), before, after }),
         }
     }
-    // First, so that all that is written can be undone.
-    state::save(root, STATE, &applied)?;
-    for Change { path, before, after, .. } in changes {
-        if read(root, path)? != *before {
-            return Err(ApplyError::Raced(path.clone()));
-        }
-        write(root, path, after)?;
-    }
-    Ok(())
+    applied
 }
 
 /// Restores the files as they were before the first [`apply`], all or none of them, and returns their paths.
@@ -154,6 +198,13 @@ pub fn undo(root: &Root) -> Result<Vec<PathBuf>, ApplyError> {
     }
     state::remove(root, STATE)?;
     Ok(restored)
+}
+
+fn write_change(root: &Root, Change { path, before, after, .. }: &Change) -> Result<(), ApplyError> {
+    if read(root, path)? != *before {
+        return Err(ApplyError::Raced(path.clone()));
+    }
+    write(root, path, after)
 }
 
 fn read(root: &Root, path: &Path) -> Result<Option<Vec<u8>>, ApplyError> {

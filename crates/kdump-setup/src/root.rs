@@ -175,6 +175,37 @@ impl Root {
         Ok(rustix::fs::fsync(&directory)?)
     }
 
+    /// Fails where [`replace`](Self::replace) would, as far as that can be seen without writing.
+    pub(crate) fn check_replace(&self, path: &Path) -> io::Result<()> {
+        if let Some(directory) = path.parent()
+            && !self.would_create(directory, 0)?
+        {
+            return Ok(());
+        }
+        let (directory, name) = self.place(path)?;
+        match rustix::fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(old) => require_regular(&old)?,
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        is_writable(&directory)
+    }
+
+    /// Whether a directory is there. If not, fails unless it could be made.
+    fn would_create(&self, path: &Path, links: usize) -> io::Result<bool> {
+        match self.open_at(path, OFlags::PATH | OFlags::DIRECTORY) {
+            Ok(_) => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && links < MAX_LINKS => {}
+            Err(error) => return Err(error),
+        }
+        if let Some(above) = path.parent()
+            && self.would_create(above, links + 1)?
+        {
+            is_writable(&self.place(path)?.0)?;
+        }
+        Ok(false)
+    }
+
     /// Removes a file, not a link to it.
     pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
         let (directory, name) = self.place(path)?;
@@ -284,6 +315,11 @@ fn read_link(directory: &OwnedFd, name: impl AsRef<Path>) -> Result<PathBuf, Err
 
 pub(crate) fn file_type(found: &Stat) -> FileType {
     FileType::from_raw_mode(found.st_mode)
+}
+
+fn is_writable(directory: &OwnedFd) -> io::Result<()> {
+    use rustix::fs::Access;
+    Ok(rustix::fs::accessat(directory, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty())?)
 }
 
 fn require_regular(found: &Stat) -> io::Result<()> {
@@ -413,6 +449,12 @@ mod tests {
             of.remove(Path::new("/tmp/../../new/directory/x")).unwrap();
             assert!(!root.join("file").exists() && !made.exists());
             // The directory of the link's target does not exist.
+            assert!(of.check_replace(Path::new("/tmp/b")).is_err());
+            assert!(of.check_replace(Path::new("/tmp/d")).is_err());
+            assert!(of.check_replace(Path::new("/tmp")).is_err());
+            assert!(of.check_replace(Path::new("/tmp/d/below/x")).is_err());
+            assert!(of.check_replace(Path::new("/tmp/c")).is_ok());
+            assert!(of.check_replace(Path::new("/tmp/new/below/x")).is_ok());
             assert!(of.replace(Path::new("/tmp/b"), b"new", false).is_err());
             assert!(of.replace(Path::new("/tmp/d"), b"new", false).is_err());
             assert!(of.replace(Path::new("/tmp"), b"new", false).is_err());

@@ -278,3 +278,20 @@ fn options_that_are_computed_are_not_in_the_line_to_add() {
         assert!(!lines(&found).iter().any(|(path, _)| path == "/etc/default/kdump-tools"), "{found:?}");
     }
 }
+
+#[test]
+fn an_application_that_stops_half_way_says_what_is_changed() {
+    let machine = Machine::debian();
+    let mut found = planned(&machine, 4);
+    let last = found.files.last_mut().unwrap();
+    last.before = Some(b"what was there before".to_vec());
+    let root = Root::open(machine.path("/")).unwrap();
+    let error = pagehaul_kdump_setup::apply::apply(&root, &found.files).unwrap_err().to_string();
+    assert!(error.contains("has changed since it was read"), "{error}");
+    assert!(
+        error.contains("changed already: /etc/default/grub.d/kdump-tools.cfg; `pagehaul kdump apply --undo`"),
+        "{error}"
+    );
+    let restored = pagehaul_kdump_setup::apply::undo(&root).unwrap();
+    assert_eq!(restored, [std::path::PathBuf::from("/etc/default/grub.d/kdump-tools.cfg")]);
+}

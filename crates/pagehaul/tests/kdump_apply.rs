@@ -381,3 +381,24 @@ fn a_collector_that_copies_all_memory_is_said_and_left() {
         assert_eq!(fs::read_to_string(root.join("etc/kdump.conf")).unwrap(), text);
     }
 }
+
+#[test]
+fn a_file_that_cannot_be_written_is_found_before_others_are() {
+    let directory = machine();
+    let root = directory.path();
+    let settings = root.join("etc/default/kdump-tools");
+    fs::remove_file(&settings).unwrap();
+    symlink("/etc/site/kdump", &settings).unwrap();
+    let before: Vec<_> =
+        fs::read_dir(root.join("etc/default")).unwrap().map(|of| of.unwrap().path()).collect();
+    for how in ["--dry-run", "--yes"] {
+        let arguments = ["--distribution", "debian", "--disk", "10G", how];
+        let (code, out, stderr) = kdump("apply", root, &arguments);
+        assert_eq!(code, Some(1), "{how}: {out}{stderr}");
+        assert!(stderr.contains("cannot write /etc/default/kdump-tools"), "{stderr}");
+        let after: Vec<_> =
+            fs::read_dir(root.join("etc/default")).unwrap().map(|of| of.unwrap().path()).collect();
+        assert_eq!(after, before, "{how}");
+    }
+    assert!(!root.join("var/lib/pagehaul").exists());
+}

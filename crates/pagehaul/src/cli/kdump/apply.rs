@@ -52,6 +52,7 @@ pub(super) fn run(arguments: &ApplyArguments) -> anyhow::Result<ExitCode> {
         ));
     }
     let changes = plan::make(&arguments.planned, Basis::Best)?.changes;
+    apply::check(&root, &changes.files)?;
     let mut out = pagehaul_render::kdump::changes(&changes);
     if arguments.yes && !changes.files.is_empty() {
         apply::apply(&root, &changes.files)?;
