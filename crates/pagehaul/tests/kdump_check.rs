@@ -261,3 +261,32 @@ fn a_truncated_dump_is_reported_as_incomplete() {
         assert!(text.contains(&format!("`pagehaul triage {}/{record}`", root.display())), "{text}");
     }
 }
+
+#[test]
+fn a_dump_that_ends_in_its_headers_is_reported_as_incomplete() {
+    let setup = Setup::small();
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    good(root);
+    setup.succeeds(&["makedumpfile", "-l", "-d", "0", "vmcore", "whole"]);
+    let whole = fs::read(setup.path("whole")).unwrap();
+    fs::create_dir_all(root.join("var/crash/1")).unwrap();
+    for (name, bytes, why) in [
+        ("dump-incomplete", 0, "it is empty"),
+        ("dump-incomplete", 1000, "it ends in its headers"),
+        ("dump-incomplete", 5000, "it ends in its headers"),
+        ("vmcore-incomplete", 5000, "it ends in its headers"),
+        ("dump.1", 5000, "no page of it can be read"),
+        ("dump.1", 0, "it is empty"),
+    ] {
+        let path = root.join("var/crash/1").join(name);
+        fs::write(&path, &whole[..bytes]).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
+        let output = command.args(["kdump", "report", "--root"]).arg(root).output().unwrap();
+        let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(3), "{name} {bytes} {text}{said}");
+        assert!(text.contains(&format!("/{name}: INCOMPLETE, ")), "{text}");
+        assert!(text.lines().any(|line| line.starts_with(why)), "{name} {bytes} {text}");
+        fs::remove_file(path).unwrap();
+    }
+}

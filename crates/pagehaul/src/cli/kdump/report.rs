@@ -10,7 +10,7 @@ use anyhow::bail;
 use clap::Args;
 use pagehaul_kdump_setup::{Facts, Root, Target, pstore};
 use pagehaul_kernel::Kernel;
-use pagehaul_physmem::MapPolicy;
+use pagehaul_physmem::{MapPolicy, OpenError};
 use pagehaul_present::number::bytes;
 use pagehaul_present::time::{seconds, utc};
 use pagehaul_vmcore::Source;
@@ -48,6 +48,8 @@ struct Report {
     /// Unknown of an encrypted dump without its key.
     complete: Option<bool>,
     encrypted: bool,
+    /// Why no page of it can be read.
+    unreadable: Option<String>,
     release: Option<String>,
     dump_bytes: u64,
     crashed: Option<u64>,
@@ -95,17 +97,23 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     let is_locked = pagehaul_encryption::is_locked(&dump);
     // The dump is untrusted: from here on only it is read.
     sandbox::enter(Sandbox::reading(std::slice::from_ref(&dump)))?;
-    let source = if is_locked { None } else { Some(Source::open(&dump, MapPolicy::default())?) };
+    let opened = (!is_locked).then(|| Source::open(&dump, MapPolicy::default())).transpose();
+    let (source, unreadable) = match opened {
+        Ok(source) => (source, None),
+        Err(error) => (None, Some(unreadable(&dump, error)?)),
+    };
     let kernel = source.as_ref().and_then(|source| Kernel::discover(source.memory()).ok());
     let crashed = kernel.as_ref().and_then(|kernel| kernel.space().crash_time());
     let after = crashed.or_else(|| planned.as_ref().map(|test| test.time));
     let report = Report {
         complete: match &source {
             Some(source) => Some(!source.lacks_pages()),
+            None if unreadable.is_some() => Some(false),
             // Debian's scripts rename it once it is written.
             None => is_named_incomplete(&dump).then_some(false),
         },
-        encrypted: source.as_ref().is_none_or(Source::is_encrypted),
+        encrypted: source.as_ref().map_or(is_locked, Source::is_encrypted),
+        unreadable,
         release: kernel.as_ref().map(|kernel| kernel.space().release().to_owned()),
         dump_bytes: meta.map_or(0, |meta| meta.len()),
         // A file that was copied here has the time of that.
@@ -141,9 +149,25 @@ fn read_records(root: &Root, records: &[PathBuf]) -> String {
     format!("pagehaul triage {}", words.join(" "))
 }
 
-/// Whether Debian's scripts had not yet given a dump its name.
+/// Whether the scripts of Debian or Fedora had not yet given a dump its name.
 fn is_named_incomplete(dump: &Path) -> bool {
-    dump.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"dump-incomplete"))
+    let names: [&[u8]; 2] = [b"dump-incomplete", b"vmcore-incomplete"];
+    dump.file_name().is_some_and(|name| names.iter().any(|begin| name.as_encoded_bytes().starts_with(begin)))
+}
+
+/// Why no page of an incomplete dump can be read. Fails with the error if the dump may be complete.
+fn unreadable(dump: &Path, error: OpenError) -> Result<String, OpenError> {
+    let is_empty = fs::metadata(dump).is_ok_and(|meta| meta.len() == 0);
+    match error {
+        // Of an encrypted one, not even its key or header is good.
+        _ if pagehaul_vmcore::open_file(dump).is_err() => Err(error),
+        _ if is_empty => Ok("it is empty".into()),
+        OpenError::Format { what, .. } if is_named_incomplete(dump) => {
+            Ok(format!("it ends in its headers, and has no page that can be read ({what})"))
+        }
+        OpenError::Format { what, .. } => Ok(format!("no page of it can be read ({what})")),
+        error => Err(error),
+    }
 }
 
 /// The word of a shell that names a file.
@@ -192,6 +216,9 @@ fn text(report: &Report) -> String {
         None => "encrypted, so that only a holder of a secret key can say whether it is complete",
     };
     let mut out = format!("{}: {complete}, {}\n", report.dump.display(), bytes(report.dump_bytes));
+    if let Some(why) = &report.unreadable {
+        out += &format!("{why}\n");
+    }
     if let (Some(release), Some(crashed)) = (&report.release, report.crashed) {
         out += &format!("Linux {release} crashed {}\n", utc(crashed));
     }
