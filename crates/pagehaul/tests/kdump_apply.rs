@@ -383,6 +383,19 @@ fn a_collector_that_copies_all_memory_is_said_and_left() {
 }
 
 #[test]
+fn lines_that_end_in_cr_and_lf_are_not_as_planned() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    fs::create_dir_all(root.join("etc")).unwrap();
+    let text = "path /var/crash\r\ncore_collector makedumpfile -l -d 31\r\n";
+    fs::write(root.join("etc/kdump.conf"), text).unwrap();
+    let (code, out, stderr) = kdump("apply", root, &[&DESCRIBED[..], &["--yes"]].concat());
+    assert_eq!(code, Some(3), "{out}{stderr}");
+    assert!(out.contains("line 1: the line ends in CR and LF"), "{out}");
+    assert_eq!(fs::read_to_string(root.join("etc/kdump.conf")).unwrap(), text);
+}
+
+#[test]
 fn a_file_that_cannot_be_written_is_found_before_others_are() {
     let directory = machine();
     let root = directory.path();

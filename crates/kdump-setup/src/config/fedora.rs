@@ -62,6 +62,7 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
         is_append_set: false,
         fail_command: None,
         fault,
+        carriage_return: text.split('\n').position(|line| line.ends_with('\r')).map(|line| line + 1),
         not_understood,
         append: words(append),
         own: 0,

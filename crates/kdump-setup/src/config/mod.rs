@@ -150,6 +150,8 @@ pub struct Config {
     pub fail_command: Option<Vec<String>>,
     /// What is wrong with a file, so that the scripts do not read it.
     pub fault: Option<String>,
+    /// The line of /etc/kdump.conf that ends in CR and LF, if one does.
+    pub carriage_return: Option<usize>,
     /// What of a file is not understood, though the scripts may.
     pub not_understood: Option<String>,
     /// The file in which the scripts keep the command that loaded the capture kernel, if `append` is configured.

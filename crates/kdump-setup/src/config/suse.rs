@@ -59,6 +59,7 @@ pub(super) fn parse(text: &[u8], release: &Release) -> Config {
         is_append_set: false,
         fail_command: None,
         fault,
+        carriage_return: None,
         not_understood,
         append,
         own,

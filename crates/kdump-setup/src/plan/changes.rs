@@ -123,7 +123,8 @@ pub fn changes(root: &Root, facts: &Facts, config: &Config, wanted: &Settings) -
             let line = format!("core_collector {value}");
             match unclear {
                 Some(reason) => files.leave(config.stack.file(), COLLECT, reason, line),
-                None if words != config.collector => {
+                // An edit refuses a file with CR and LF.
+                None if words != config.collector || config.carriage_return.is_some() => {
                     files.edit(config.stack.file(), COLLECT, line, |text| {
                         edit::directive(text, "core_collector", &value)
                     });
