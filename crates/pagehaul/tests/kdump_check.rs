@@ -298,13 +298,10 @@ fn line_ends_of_dos_are_found() {
     good(root);
     fs::remove_file(root.join("etc/default/kdump-tools")).unwrap();
     write(root, "etc/kdump.conf", "path /var/crash\r\ncore_collector makedumpfile -l -d 31\r\n");
-    for (release, severity) in [("4.18.0-553.el8.x86_64", "problem"), ("6.12.107", "warning")] {
-        write(root, "proc/sys/kernel/osrelease", release);
-        let (_, text) = check(root, &["--json"]);
-        let report: Value = serde_json::from_str(&text).unwrap();
-        let found = report["findings"].as_array().unwrap();
-        let found = found.iter().find(|finding| finding["id"] == "broken-configuration").unwrap();
-        assert_eq!(found["severity"], severity, "{text}");
-        assert!(found["what"].as_str().unwrap().contains("/etc/kdump.conf, line 1: "), "{text}");
-    }
+    let (_, text) = check(root, &["--json"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let found = report["findings"].as_array().unwrap();
+    let found = found.iter().find(|finding| finding["id"] == "broken-configuration").unwrap();
+    assert_eq!(found["severity"], "warning", "{text}");
+    assert!(found["what"].as_str().unwrap().contains("/etc/kdump.conf, line 1: "), "{text}");
 }

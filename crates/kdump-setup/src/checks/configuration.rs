@@ -37,13 +37,12 @@ fn check_dump_unit(config: &Config, found: &mut Examination) {
     }
 }
 
-/// kexec-tools of RHEL 7 and 8 (Linux 3.10 and 4.18) keep the CR; the `sed` of later ones and of kdump-utils removes it.
-fn carriage_return(file: &str, line: usize, facts: &Facts) -> Finding {
+/// The `sed` of kdump-utils (`kdump_read_conf`) removes the CR with other white space; older scripts only remove blanks.
+fn carriage_return(file: &str, line: usize) -> Finding {
     let what = format!("{file}, line {line}: the line ends in CR and LF");
-    let why = "kexec-tools of RHEL 7 and 8 takes the CR for a part of the value; later scripts remove it";
+    let why = "older scripts take the CR for a part of the value; those of kdump-utils remove it";
     let fix = format!("sed -i 's/\\r$//' {file}");
-    let found = if facts.release.is_at_least(5, 14) { Finding::warning } else { Finding::problem };
-    found("broken-configuration", what, why, fix)
+    Finding::warning("broken-configuration", what, why, fix)
 }
 
 pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
@@ -56,7 +55,7 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
             format!("correct it: sh -n {file}"),
         ));
     } else if let Some(line) = config.carriage_return {
-        found.push(carriage_return(file, line, facts));
+        found.push(carriage_return(file, line));
     } else if let Some(reason) = &config.not_understood {
         found.not_checked(reason.clone());
     } else {
