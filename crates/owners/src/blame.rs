@@ -133,7 +133,8 @@ fn slab_users(balance: &Balance, suspect: &Suspect) -> Option<String> {
     // The one with the most bytes comes first.
     let user = users.largest.iter().find(|user| user.cache == name)?;
     Some(format!(
-        "{} in {name} allocated in {}, by slub_debug",
+        "{}{} in {name} allocated in {}, by slub_debug",
+        if users.is_whole { "" } else { "at least " },
         counted(user.objects, "object"),
         callers(&user.stack).join(" < ")
     ))

@@ -108,6 +108,10 @@ impl Kallsyms {
         for number in 0..count {
             let damaged = SymbolError::Damaged { table: "kallsyms_names", reason: "a name passes its end" };
             let Some((encoded, next)) = entry(&names, at) else { return Err(damaged) };
+            // Each has a letter at least: where bytes were lost, zeros would shift all names that follow.
+            if encoded.is_empty() {
+                return Err(SymbolError::Damaged { table: "kallsyms_names", reason: "a name is empty" });
+            }
             let hash = tokens.hash(encoded);
             if hash == anchor_hash {
                 tokens.expand(encoded, &mut name);

@@ -176,6 +176,19 @@ fn every_layout_is_found_by_search() {
     }
 }
 
+/// A dump that lost bytes has zeros there, or a tool put them there. They are no names.
+#[test]
+fn zeros_among_names_are_damage() {
+    for (encoding, last, align) in LAYOUTS {
+        let (mut memory, keys) = image(encoding, last, align);
+        let info = VmcoreInfo::parse(keys.as_bytes());
+        let names = (info.symbol("kallsyms_names").unwrap() - STEXT) as usize;
+        memory.0[names + 8000..names + 9000].fill(0);
+        let said = Kallsyms::read(&info, &memory).unwrap_err().to_string();
+        assert!(said.contains("kallsyms_names is damaged"), "{encoding:?} {last}: {said}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]

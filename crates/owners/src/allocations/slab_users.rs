@@ -40,8 +40,8 @@ pub(crate) fn slab_users(
 ) -> Option<SlabUsers> {
     let caches =
         machine.variable("slab_caches", "list_head").and_then(|list| list.list("kmem_cache", "list"));
-    // Why there are no caches is said where they are counted.
-    let caches: Vec<Object<'_>> = caches.map_or(Vec::new(), |walk| walk.items);
+    // Why caches are missing is said where they are counted.
+    let (caches, lists_all) = caches.map_or((Vec::new(), false), |walk| (walk.items, walk.broken.is_none()));
     let flag = stores_users(machine);
     let keeps = |cache: &&Object<'_>| cache.number("flags").is_ok_and(|flags| flags & flag != 0);
     let caches: Vec<&Object<'_>> = caches.iter().take(MAX_CACHES).filter(keeps).collect();
@@ -61,9 +61,11 @@ pub(crate) fn slab_users(
         }
     };
     let mut reader = Reader::new(machine, memory, kernel, track);
+    reader.is_whole = lists_all;
     for cache in &caches {
         let name = cache.get("name").and_then(|name| name.text()).unwrap_or_default();
         if let Err(why) = reader.cache(&name, cache) {
+            reader.is_whole = false;
             missing.push(format!("slub_debug: the slab cache {name}: {why}"));
         }
     }
@@ -148,7 +150,8 @@ struct Reader<'a> {
     objects: u64,
     unrecorded: u64,
     cut: u64,
-    unread: u64,
+    /// Whether all slabs were read, as far as is known.
+    is_whole: bool,
     why: Option<String>,
 }
 
@@ -169,9 +172,14 @@ impl<'a> Reader<'a> {
             objects: 0,
             unrecorded: 0,
             cut: 0,
-            unread: 0,
+            is_whole: true,
             why: None,
         }
+    }
+
+    fn lost(&mut self, why: String) {
+        self.is_whole = false;
+        self.why.get_or_insert(why);
     }
 
     fn cache(&mut self, name: &str, cache: &Object<'a>) -> Result<(), Fault> {
@@ -194,7 +202,7 @@ impl<'a> Reader<'a> {
             for list in ["partial", "full"] {
                 let slabs = node.get(list)?.list(self.record, "slab_list")?;
                 if let Some(why) = slabs.broken {
-                    self.why.get_or_insert(format!("the list of {list} slabs of {name}: {why}"));
+                    self.lost(format!("the list of {list} slabs of {name}: {why}"));
                 }
                 for slab in slabs.items {
                     self.slabs += 1;
@@ -202,8 +210,7 @@ impl<'a> Reader<'a> {
                         continue;
                     }
                     if let Err(why) = self.slab(number, &layout, behind, &slab) {
-                        self.unread += 1;
-                        self.why.get_or_insert(why.to_string());
+                        self.lost(why.to_string());
                     }
                 }
             }
@@ -302,8 +309,7 @@ impl<'a> Reader<'a> {
             missing.push(format!("slub_debug: {failed} cannot be read, the first because: {why}"));
         }
         if let Some(why) = self.why {
-            let unread = counted(self.unread, "slab");
-            missing.push(format!("slub_debug: {unread} cannot be read; the first fault: {why}"));
+            missing.push(format!("slub_debug: not all slabs can be read, the first because: {why}"));
         }
         let beyond = self.slabs.saturating_sub(MAX_SLABS);
         if beyond > 0 {
@@ -317,7 +323,7 @@ impl<'a> Reader<'a> {
             caches,
             objects: self.objects,
             unrecorded: self.unrecorded.saturating_add(lost),
-            is_whole: self.unread == 0 && beyond == 0,
+            is_whole: self.is_whole && beyond == 0,
             largest,
             count,
         }

@@ -79,7 +79,8 @@ fn asked(stack: &[String]) -> String {
 
 /// The stacks of slab caches with the most bytes, and a sentence on all of them.
 pub(super) fn slab_users(balance: &Balance, most: usize) -> Option<(Table, String)> {
-    let users = balance.slab_users.as_ref()?;
+    // Of which nothing was read, nothing is known: a note says why.
+    let users = balance.slab_users.as_ref().filter(|users| users.is_whole || users.objects > 0)?;
     let mut table = Table::new(["objects allocated by (slub_debug)", "cache", "objects", "size", "PIDs"]);
     // Stacks that differ in functions that are not shown are one line.
     let mut lines: Vec<((String, &str), SlabUser)> = Vec::new();
