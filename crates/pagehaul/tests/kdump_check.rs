@@ -7,7 +7,7 @@ mod setup;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 use setup::Setup;
@@ -145,8 +145,7 @@ fn a_report_without_a_dump_names_the_newest_records_of_pstore() {
     let root = directory.path();
     good(root);
     let report = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
-        let output = command.args(["kdump", "report", "--root"]).arg(root).output().unwrap();
+        let output = run_report(root);
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     let (code, said) = report();
@@ -234,6 +233,11 @@ fn an_encrypted_dump_is_reported_as_far_as_its_key_is_there() {
     }
 }
 
+fn run_report(root: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
+    command.args(["kdump", "report", "--root"]).arg(root).output().unwrap()
+}
+
 #[test]
 fn a_truncated_dump_is_reported_as_incomplete() {
     let setup = Setup::small();
@@ -251,8 +255,7 @@ fn a_truncated_dump_is_reported_as_incomplete() {
     {
         fs::create_dir_all(root.join("var/crash/1")).unwrap();
         fs::write(root.join("var/crash/1/dump.1"), &whole[..bytes]).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
-        let output = command.args(["kdump", "report", "--root"]).arg(root).output().unwrap();
+        let output = run_report(root);
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(code), "{bytes} {text}");
         assert!(text.contains(&format!("/dump.1: {word}, ")), "{text}");
@@ -281,8 +284,7 @@ fn a_dump_that_ends_in_its_headers_is_reported_as_incomplete() {
     ] {
         let path = root.join("var/crash/1").join(name);
         fs::write(&path, &whole[..bytes]).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
-        let output = command.args(["kdump", "report", "--root"]).arg(root).output().unwrap();
+        let output = run_report(root);
         let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert_eq!(output.status.code(), Some(3), "{name} {bytes} {text}{said}");
         assert!(text.contains(&format!("/{name}: INCOMPLETE, ")), "{text}");

@@ -2,12 +2,14 @@
 //! CONFIG_KALLSYMS. What the notes and the log say is shown, and nothing that only symbols lead to is denied.
 
 mod common {
+    pub mod sections;
     pub mod setup;
 }
 
 use std::fs;
 use std::ops::Range;
 
+use common::sections::SECTIONS;
 use common::setup::Setup;
 use pagehaul_synth::{Era, Inside, Machine, Message, Noise, Segment, Task};
 use serde_json::Value;
@@ -245,30 +247,7 @@ fn no_section_denies_what_symbols_lead_to() {
     let setup = setup(&OOPS);
     stopped(&setup, "cut");
     fs::write(setup.path("key"), [7; 32]).unwrap();
-    let sections = [
-        "what",
-        "verdict",
-        "cpus",
-        "tasks",
-        "waits",
-        "memory",
-        "io",
-        "net",
-        "modules",
-        "log",
-        "workqueues",
-        "interrupts",
-        "rcu",
-        "timers",
-        "signals",
-        "counts",
-        "pressure",
-        "sockets",
-        "mounts",
-        "swap",
-        "ipc",
-    ];
-    for section in sections {
+    for section in SECTIONS {
         let [said, _] = ends(&setup, &["triage", "--section", section, "cut"], 3);
         denies_nothing(&said);
         assert!(said.contains("\nMissing\n"), "{section}: {said}");

@@ -2,11 +2,13 @@
 #![cfg(feature = "redact")]
 
 mod common {
+    pub mod sections;
     pub mod setup;
 }
 
 use std::fs;
 
+use common::sections::SECTIONS;
 use common::setup::Setup;
 use pagehaul_synth::{Era, Inside, Machine, Message, Task};
 use serde_json::Value;
@@ -74,29 +76,6 @@ fn no_report_has_a_name_of_the_site() {
         assert!(summary.contains(kept), "{kept}: {summary}");
     }
     setup.succeeds(&["triage", "nas01/vmcore", "--redact", "key", "--html", "page.html"]);
-    let sections = [
-        "what",
-        "verdict",
-        "cpus",
-        "tasks",
-        "waits",
-        "memory",
-        "io",
-        "net",
-        "workqueues",
-        "interrupts",
-        "rcu",
-        "timers",
-        "signals",
-        "counts",
-        "pressure",
-        "sockets",
-        "mounts",
-        "swap",
-        "ipc",
-        "modules",
-        "log",
-    ];
     let mut reports = vec![
         summary,
         fs::read_to_string(setup.path("page.html")).unwrap(),
@@ -104,7 +83,7 @@ fn no_report_has_a_name_of_the_site() {
         setup.succeeds(&["triage", "nas01/vmcore", "--redact", "key", "--json", "--tasks", "--stacks"]),
         setup.succeeds(&["facts", "nas01/vmcore", "--redact", "key"]),
     ];
-    for section in sections {
+    for section in SECTIONS {
         reports.push(setup.succeeds(&["triage", "nas01/vmcore", "--redact", "key", "--section", section]));
     }
     for report in reports {

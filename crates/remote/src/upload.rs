@@ -204,7 +204,7 @@ impl Upload {
         loop {
             let failure = match self.client.try_once(call, &mut retry) {
                 Ok(reply) if reply.text("ChecksumCRC64NVME") == sum => return Ok(()),
-                Ok(reply) if reply.text("ChecksumCRC64NVME").is_empty() => return self.has_size(size, sum),
+                Ok(reply) if reply.text("ChecksumCRC64NVME").is_empty() => return self.confirm(size, sum),
                 Ok(_) => return Err(RemoteError::Undefined("the object has another checksum".to_owned())),
                 Err(failure) => failure,
             };
@@ -219,7 +219,7 @@ impl Upload {
 
     /// Fails if the store, which did not say which object it put together, says twice that it has another one: one answer can be
     /// damaged on its way. It may let nobody look.
-    fn has_size(&self, size: u64, sum: &str) -> Result<(), RemoteError> {
+    fn confirm(&self, size: u64, sum: &str) -> Result<(), RemoteError> {
         self.other_object(size, sum).and_then(|_| self.other_object(size, sum)).map_or(Ok(()), Err)
     }
 

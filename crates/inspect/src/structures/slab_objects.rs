@@ -41,8 +41,8 @@ impl SlabLayout {
         Ok(Self { size, first, object_size, link, secret: cache.number("random").ok() })
     }
 
-    /// Returns the addresses of free objects, from the first of a list on. The last item is an error if the list goes on, but cannot
-    /// be read, or meets itself.
+    /// Returns the addresses of the free objects of a list that begins with `first`. An error ends it if a link cannot be read, or the
+    /// list is longer than a slab can have objects.
     pub fn free_objects<'a>(
         &'a self,
         memory: &'a dyn ReadVirtual,

@@ -4,7 +4,7 @@ use pagehaul_btf::{Fault, Space};
 
 use crate::machine::Machine;
 
-/// Maximum number of frames of a stack. All users save at most 64. Records had no limit of their own before 6.9.
+/// Maximum number of frames of a stack. The kernel saves 64 at most; the depot itself has a limit since 6.9 only.
 const MAX_FRAMES: u32 = 256;
 /// Records are aligned to 16 bytes (`DEPOT_STACK_ALIGN`).
 const ALIGN: u32 = 4;

@@ -25,7 +25,7 @@ pub(super) fn plan(files: &mut Files<'_>, config: &Config, facts: &Facts, cpus: 
     }
 }
 
-/// Plans the CPUs of openSUSE's kdump, which has a setting of its own for them.
+/// Plans the CPUs for openSUSE's kdump, which takes them from `KDUMP_CPUS`.
 pub(super) fn plan_suse(files: &mut Files<'_>, config: &Config, cpus: u32) {
     if config.capture_cpus() == Some(cpus) {
         return;

@@ -147,7 +147,7 @@ struct Kept<'a> {
     memmap: Option<Memmap>,
 }
 
-/// Bytes of each of some pages behind each other, from the PFN on, and whether they could be read.
+/// What is kept of consecutive pages, from the page `first` on, and whether it could be read.
 #[derive(Default)]
 struct Chunk {
     bytes: Vec<u8>,

@@ -40,7 +40,7 @@ pub(crate) fn slab_users(
 ) -> Option<SlabUsers> {
     let caches =
         machine.variable("slab_caches", "list_head").and_then(|list| list.list("kmem_cache", "list"));
-    // Why caches are missing is said where they are counted.
+    // The balance has a note on caches that are missing.
     let (caches, lists_all) = caches.map_or((Vec::new(), false), |walk| (walk.items, walk.broken.is_none()));
     let flag = stores_users(machine);
     let keeps = |cache: &&Object<'_>| cache.number("flags").is_ok_and(|flags| flags & flag != 0);
