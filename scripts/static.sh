@@ -97,14 +97,21 @@ if [ "$arch" != "$host" ]; then
 fi
 [ -z "$flags" ] || export CARGO_ENCODED_RUSTFLAGS="$flags"
 for program in $programs; do set -- -p "$program" --bin "$program" "$@"; done
-cargo build --locked --quiet --target "$triple" "$@" >&2
+# Programs of one profile with other features have one name: a build that runs at this moment must not put its own in this one's place.
+out=$target
+case $kind in
+network | handler)
+    out=$target/$kind
+    CARGO_BUILD_BUILD_DIR=$(realpath -m "$target")
+    export CARGO_BUILD_BUILD_DIR
+    ;;
+esac
+cargo build --locked --quiet --target "$triple" --target-dir "$out" "$@" >&2
 for program in $programs; do
-    binary=$target/$triple/$directory/$program
+    binary=$out/$triple/$directory/$program
     size=$(stat -c %s "$binary")
     [ "$size" -lt $limit ] || { echo "static: $binary has $size bytes, more than $limit" >&2; exit 1; }
     # A static file names no interpreter.
     ! readelf -l "$binary" 2>/dev/null | grep -q INTERP || { echo "static: $binary is not static" >&2; exit 1; }
-    # The next build of the other kind does not replace it.
-    case $kind in network | handler) cp "$binary" "$binary-$kind"; binary=$binary-$kind ;; esac
     echo "$binary"
 done
