@@ -71,6 +71,8 @@ if [ "$profile" = release ]; then
         map "$sources" /crates
     done
     export CFLAGS="$c_flags"
+    # Packages have no debug information.
+    export CARGO_PROFILE_RELEASE_DEBUG=false
 fi
 triple=$arch-unknown-linux-musl
 if ! rustup target list --installed 2>/dev/null | grep -q "$triple"; then
