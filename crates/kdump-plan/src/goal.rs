@@ -22,6 +22,14 @@ pub struct Machine<'m> {
     pub is_described: bool,
 }
 
+impl Machine<'_> {
+    /// Whether pagehaul writes the dumps. Of a machine without files, nothing is installed yet.
+    pub fn has_pagehaul(&self) -> bool {
+        (self.is_described && self.is_here)
+            || self.facts.collector.as_ref().is_some_and(|collector| collector.is_pagehaul)
+    }
+}
+
 /// What is planned.
 #[derive(Debug, Clone)]
 pub struct Goal {

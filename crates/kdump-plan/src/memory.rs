@@ -81,6 +81,8 @@ const SHARES: [f64; 5] = [0.06, 0.30, 0.04, 0.45, 0.15];
 /// Zero pages, bytes stored per page, and microseconds per page of 4 KiB by zstd level 1: about what the lab's guests and a vmcore of
 /// real files had on one CPU (docs/benchmarks/2026-11-22-capture.md).
 const ASSUMED: Contents = Contents { pages: 100, zero: 15, stored: 100 * 1200, seconds: 100.0 * 8e-6 };
+/// The same of pages that are copied as they are.
+const ASSUMED_COPIED: Contents = Contents { stored: (100 - 15) * 4096, seconds: 100.0 * 1e-6, ..ASSUMED };
 /// Struct pages per second of one CPU, from docs/benchmarks/2026-11-21-scale.md.
 const ASSUMED_SCAN: ScanRate = ScanRate { start: 0.1, pages: 2.0e8 };
 
@@ -123,7 +125,10 @@ impl Memory {
         live.recount_per_cpu(root);
         let uses = live.uses.iter().zip(measured);
         let classes = uses
-            .map(|(used, measured)| Class::new(used.used_for, used.pages, measured, live.page_size))
+            .map(|(used, measured)| {
+                let contents = if measured.pages > 0 { Ok(measured) } else { Err(method) };
+                Class::new(used.used_for, used.pages, contents, live.page_size)
+            })
             .collect();
         Ok(Self {
             classes,
@@ -141,11 +146,10 @@ impl Memory {
     }
 
     /// Assumes what a machine with `bytes` of memory uses it for.
-    pub(crate) fn assumed(bytes: u64, page_size: PageSize, why: String) -> Self {
+    pub(crate) fn assumed(bytes: u64, page_size: PageSize, method: Method, why: String) -> Self {
         let pages = bytes >> page_size.shift();
-        let share = |(used_for, share)| {
-            Class::new(used_for, (pages as f64 * share) as u64, Contents::default(), page_size)
-        };
+        let share =
+            |(used_for, share)| Class::new(used_for, (pages as f64 * share) as u64, Err(method), page_size);
         let classes = PageUse::ALL.into_iter().zip(SHARES).map(share).collect();
         let ScanRate { start, pages: scan } = ASSUMED_SCAN;
         Self {
@@ -209,11 +213,14 @@ impl Class {
         if self.zero < 1.0 { self.stored / (1.0 - self.zero) } else { 0.0 }
     }
 
-    fn new(used_for: PageUse, pages: u64, measured: Contents, page_size: PageSize) -> Self {
-        let contents = if measured.pages > 0 { Origin::Measured } else { Origin::Assumed };
+    /// `contents` are what was measured, or how pages are packed whose contents are assumed.
+    fn new(used_for: PageUse, pages: u64, contents: Result<Contents, Method>, page_size: PageSize) -> Self {
         // What is assumed is of pages of 4 KiB.
-        let (of, parts) =
-            if contents == Origin::Measured { (measured, 1) } else { (ASSUMED, page_size.parts()) };
+        let (of, parts, contents) = match contents {
+            Ok(measured) => (measured, 1, Origin::Measured),
+            Err(Method::NONE) => (ASSUMED_COPIED, page_size.parts(), Origin::Assumed),
+            Err(_) => (ASSUMED, page_size.parts(), Origin::Assumed),
+        };
         let sampled = of.pages as f64 / parts as f64;
         Self {
             name: used_for.name(),
@@ -247,20 +254,37 @@ pub struct Dump {
 
 #[cfg(test)]
 mod tests {
+    use pagehaul_codec::Codec;
+
     use super::*;
+
+    fn assumed(page_kib: u64, method: Method) -> Memory {
+        Memory::assumed(1 << 40, PageSize::new(page_kib << 10).unwrap(), method, String::new())
+    }
+
+    #[test]
+    fn what_is_not_compressed_is_assumed_to_be_stored_whole() {
+        for page_kib in [4, 64] {
+            let dump = assumed(page_kib, Method::NONE).dump(30);
+            let kept = dump.pages * (page_kib << 10);
+            assert!(dump.bytes > kept * 84 / 100 && dump.bytes < kept * 87 / 100, "{} of {kept}", dump.bytes);
+            let packed = assumed(page_kib, Method::default_of(Codec::Zstd)).dump(30);
+            assert!(packed.bytes * 2 < dump.bytes, "{} {}", packed.bytes, dump.bytes);
+        }
+    }
 
     #[test]
     fn sizes_are_a_range_by_what_may_become_of_the_kernels_pages() {
         let class = |used_for, pages| {
             let contents = Contents { pages: 100, zero: 20, stored: 80 * 1000, seconds: 1.0 };
-            Class::new(used_for, pages, contents, PageSize::KIB_4)
+            Class::new(used_for, pages, Ok(contents), PageSize::KIB_4)
         };
         let memory = Memory {
             classes: [PageUse::Kernel, PageUse::User, PageUse::Free].map(|of| class(of, 1000)).into(),
             pages: Origin::Measured,
             per_cpu_free: 50,
             per_cpu_most: 90,
-            ..Memory::assumed(1 << 30, PageSize::KIB_4, String::new())
+            ..assumed(4, Method::NONE)
         };
         let dump = memory.dump(31);
         // 50 pages of 800 bytes on average, with their descriptors; 200 pages of zeros become pages of 1000 bytes, and 40 pages
@@ -274,7 +298,7 @@ mod tests {
 
     #[test]
     fn machines_of_larger_pages_have_fewer_of_them() {
-        let of = |kib: u64| Memory::assumed(1 << 40, PageSize::new(kib << 10).unwrap(), String::new());
+        let of = |kib| assumed(kib, Method::default_of(Codec::Zstd));
         let (small, large) = (of(4), of(64));
         assert_eq!((small.max_pfn, large.max_pfn), (1 << 28, 1 << 24));
         assert!(small.bytes().abs_diff(large.bytes()) < 1 << 20);

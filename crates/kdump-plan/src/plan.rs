@@ -87,14 +87,17 @@ impl Plan {
         let chosen = choose(&times, goal.capture_cpus, most, &mut reasons).unwrap_or_else(|| predict(1));
         let user_excluded = level & 8 != 0;
         let reserve = reserve(stack, facts.memory, chosen.cpus, &facts.release, facts.has_cma, user_excluded);
-        // Of a machine without files, nothing is installed yet.
-        let is_pagehaul = machine.is_described && machine.is_here
-            || facts.collector.as_ref().is_some_and(|collector| collector.is_pagehaul);
-        if !is_pagehaul {
+        let is_pagehaul = machine.has_pagehaul();
+        if config.writes_elf() {
+            reasons.push("an ELF dump (makedumpfile's -E) is not compressed".into());
+        } else if !is_pagehaul {
             reasons.push(
                 "the configured codec stays: install pagehaul-kdump first, makedumpfile may lack this one and would not compress"
                     .into(),
             );
+            if goal.method == Method::NONE {
+                reasons.push("makedumpfile's options name no codec: it does not compress the dump".into());
+            }
         }
         let wanted = Settings {
             crashkernel: reserve.parameters.clone(),
@@ -138,7 +141,7 @@ fn memory(machine: &Machine<'_>, method: Method) -> Result<Memory, PlanError> {
     let named = machine.facts.release.page_size();
     let assumed = |page_size, why: String| {
         let why = format!("what memory is used for is assumed: {why}");
-        Ok(Memory::assumed(machine.facts.memory, page_size, why))
+        Ok(Memory::assumed(machine.facts.memory, page_size, method, why))
     };
     if machine.is_described {
         return assumed(named, "the machine is described".into());

@@ -57,7 +57,8 @@ pub fn written_by(command: &[String]) -> Option<(DumpLevel, Method)> {
     Path::new(program).file_name().filter(|name| *name == NAME)?;
     let options = Options::parse(options.iter().map(OsString::from));
     let level = *options.dump_levels().ok()?.first()?;
-    Some((level, dump::method(options.codec)))
+    // An ELF dump is not compressed.
+    Some((level, dump::method(options.codec.filter(|_| !options.elf))))
 }
 
 /// Returns why a command line of makedumpfile is refused, if it is one and is refused.
@@ -163,6 +164,8 @@ mod tests {
             ("/sbin/makedumpfile -l --message-level 7 -d 11,31", Some("11 lzo")),
             ("makedumpfile -Fzd17", Some("17 zstd:1")),
             ("makedumpfile -E", Some("0 none")),
+            ("makedumpfile -cE -d 31", Some("31 none")),
+            ("makedumpfile -F -d 31", Some("31 none")),
             ("makedumpfile -d 32", None),
             ("cp --sparse=always", None),
         ] {

@@ -334,6 +334,40 @@ fn the_codec_is_planned_by_the_program_that_is_installed() {
     }
 }
 
+/// Another program than pagehaul keeps its codec, and an ELF dump has none.
+#[test]
+fn a_dump_that_is_not_compressed_is_planned_as_one() {
+    let directory = machine();
+    let root = directory.path();
+    let plan = |options: &str| {
+        fs::write(
+            root.join("etc/default/kdump-tools"),
+            format!("USE_KDUMP=1\nMAKEDUMP_ARGS=\"{options}\"\n"),
+        )
+        .unwrap();
+        let (status, text, error) = kdump("plan", root, &["--json", "--memory", "1T"]);
+        assert_eq!(status, Some(0), "{error}");
+        let plan: serde_json::Value = serde_json::from_str(&text).unwrap();
+        (
+            plan["codec"].as_str().unwrap().to_owned(),
+            plan["dump_bytes"].as_u64().unwrap(),
+            plan["reasons"].to_string(),
+        )
+    };
+    let (codec, packed, _) = plan("-d 31");
+    assert_eq!(codec, "zstd:1", "pagehaul takes the codec of the plan");
+    let (codec, elf, reasons) = plan("-E -d 31");
+    assert_eq!(codec, "none");
+    assert!(elf > 2 * packed && reasons.contains("ELF"), "{elf} {packed} {reasons}");
+    fs::write(root.join("usr/bin/makedumpfile"), "another program").unwrap();
+    let (codec, bytes, reasons) = plan("-d 31");
+    assert_eq!(codec, "none");
+    assert!(bytes > 2 * packed && reasons.contains("name no codec"), "{bytes} {packed} {reasons}");
+    let (codec, bytes, reasons) = plan("-l -d 31");
+    assert_eq!((codec.as_str(), bytes), ("lzo", packed));
+    assert!(!reasons.contains("name no codec"), "{reasons}");
+}
+
 #[test]
 fn a_machine_that_encrypts_takes_longer() {
     let directory = machine();

@@ -32,6 +32,11 @@ impl Config {
         (!is_clear).then(|| format!("{setting} is `{command}`, which is not understood"))
     }
 
+    /// Whether makedumpfile writes an ELF dump, which is not compressed. A plan keeps it.
+    pub fn writes_elf(&self) -> bool {
+        is_elf(&self.collector)
+    }
+
     /// Whether the dump goes to a program or device that cannot seek.
     pub(super) fn streams(&self) -> bool {
         matches!(self.target, Target::Ssh { .. } | Target::Raw(_))
@@ -40,6 +45,14 @@ impl Config {
 
 fn has_quotes(words: &[String]) -> bool {
     words.iter().any(|word| word.contains(['"', '\'', '\\']))
+}
+
+/// Whether the option -E is given, alone or together with others that have no value.
+fn is_elf(words: &[String]) -> bool {
+    words.iter().skip(1).any(|word| {
+        let letters = word.strip_prefix('-').unwrap_or_default();
+        letters.contains('E') && letters.chars().all(|letter| "EFclpz".contains(letter))
+    })
 }
 
 /// The command line that is planned where the configured one is not understood, with the codec of the distribution if none is planned.
@@ -55,7 +68,7 @@ pub(super) fn planned(collector: &[String], codec: Option<&str>, level: u8) -> V
     let Some((program, options)) = collector.split_first() else { return Vec::new() };
     let mut words = vec![program.clone()];
     let mut options = options.iter();
-    let is_elf = options.clone().any(|word| word == "-E");
+    let is_elf = is_elf(collector);
     let (mut kept_codec, mut kept_level) = (None, None);
     while let Some(word) = options.next() {
         let Some(letters) = word.strip_prefix('-').filter(|rest| !rest.starts_with('-')) else {
@@ -102,6 +115,7 @@ mod tests {
             ("makedumpfile -z -d 31 --message-level 7", "makedumpfile -z -d 31 --message-level 7"),
             ("makedumpfile -Fld31 --num-threads 4", "makedumpfile -F --num-threads 4 -z -d 31"),
             ("/sbin/makedumpfile -E -d 31", "/sbin/makedumpfile -E -d 31"),
+            ("makedumpfile -FE -d 1", "makedumpfile -FE -d 31"),
         ] {
             assert_eq!(planned(line, Some("-z")), expected);
             assert_eq!(planned(expected, Some("-z")), expected, "not idempotent");

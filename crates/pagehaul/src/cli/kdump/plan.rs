@@ -98,12 +98,16 @@ pub(super) enum Basis {
     Configured,
 }
 
-fn goal(planned: &Planned, basis: Basis, config: &Config) -> anyhow::Result<Goal> {
-    let configured = |of: &Config| makedumpfile::written_by(&of.collector);
-    let (level, method) = Some(config)
-        .filter(|_| basis == Basis::Configured)
-        .and_then(configured)
-        .unwrap_or((DumpLevel::ALL, Method::default_of(Codec::Zstd)));
+fn goal(planned: &Planned, basis: Basis, machine: &Machine<'_>) -> anyhow::Result<Goal> {
+    let config = machine.config;
+    let best = (DumpLevel::ALL, Method::default_of(Codec::Zstd));
+    let configured = makedumpfile::written_by(&config.collector).unwrap_or(best);
+    let (level, method) = match basis {
+        Basis::Configured => configured,
+        Basis::Best if machine.has_pagehaul() && !config.writes_elf() => best,
+        // The codec stays.
+        Basis::Best => (best.0, configured.1),
+    };
     let cpus = config.capture_cpus().filter(|_| basis == Basis::Configured);
     let (level, method) = (planned.dump_level.unwrap_or(level), planned.compress.unwrap_or(method));
     let rates = planned.rates.as_deref().map(|path| measured_rates(path, level, method)).transpose()?;
@@ -141,8 +145,7 @@ pub(super) fn make(planned: &Planned, basis: Basis) -> anyhow::Result<Plan> {
     }
     let stack = planned.distribution.map(Distribution::stack).or(facts.stack()).unwrap_or(Stack::KdumpTools);
     let config = Config::of(stack, &root, &facts.release);
-    let goal = goal(planned, basis, &config)?;
     let is_here = planned.root.is_this_machine();
     let machine = Machine { root: &root, facts: &facts, stack, config: &config, is_here, is_described };
-    Ok(Plan::new(&machine, &goal)?)
+    Ok(Plan::new(&machine, &goal(planned, basis, &machine)?)?)
 }
