@@ -68,6 +68,8 @@ pub struct Note<'a> {
 pub const ERASED: &str = "ERASEINFO";
 /// The name of the host, as it is recorded if it was erased.
 pub const HOST: &str = "uts_namespace.name.nodename";
+/// The names of user tasks, as they are recorded if they were erased.
+pub const TASK_NAMES: &str = "task_struct.comm";
 /// Name of the note in which pagehaul records which owners' pages a dump holds, as lines of text; its type is 0.
 pub const OWNERS: &str = "PAGEHAUL-OWNERS";
 

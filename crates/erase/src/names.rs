@@ -22,7 +22,7 @@ fn of_tasks(machine: &Machine<'_>, out: &mut Collector<'_>) -> Result<(), Fault>
     tasks.broken.into_iter().for_each(|why| out.gap(format!("names of tasks: {why}")));
     for task in tasks.all.iter().filter(|task| !task.kernel_thread) {
         let object = machine.space().object(task.address.0, "task_struct")?;
-        erase_text(out, "task_struct.comm", &object.get("comm")?);
+        erase_text(out, notes::TASK_NAMES, &object.get("comm")?);
     }
     Ok(())
 }

@@ -63,6 +63,8 @@ fn names_of_user_tasks_are_erased_and_nothing_else_of_them() {
     expected["comm"] = task("dump")["comm"].clone();
     assert!(expected["comm"].as_str().unwrap().chars().all(|letter| letter == 'X'), "{expected}");
     assert_eq!(task("dump"), expected);
+    let is_said = |name: &str| setup.succeeds(&["triage", name]).contains("names of user tasks are erased");
+    assert!(is_said("dump") && !is_said("vmcore"));
     let record = erased(&setup, "dump");
     assert!(record.contains("erase task_struct.comm size 15") && record.contains("not erased: "), "{record}");
 }

@@ -1,6 +1,7 @@
 //! Everything together.
 
 use pagehaul_btf::Fault;
+use pagehaul_elfcore::notes;
 use pagehaul_facts::{Crash, Kind, Signature};
 use pagehaul_kernel::{KernelError, KernelLog};
 use pagehaul_present::number::counted;
@@ -197,6 +198,11 @@ impl TriageReport {
         });
         for why in &tasks.broken {
             notes.add(Part::Tasks, tasks.all.is_empty(), why);
+        }
+        if notes::has_erased(machine.notes(), notes::TASK_NAMES) {
+            notes
+                .missing
+                .push("tasks: the names of user tasks are erased: programs cannot be told apart".into());
         }
         notes.lost(Part::Tasks);
         ahead::of_tasks(machine, &tasks);
