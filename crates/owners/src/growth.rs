@@ -46,8 +46,10 @@ pub struct Growth {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RowGrowth {
     pub kind: RowKind,
-    pub before: PageCount,
-    pub after: PageCount,
+    /// `None`: it has none that is known, and struct pages that cannot be read may have the other moment's.
+    pub before: Option<PageCount>,
+    /// The same of the later moment.
+    pub after: Option<PageCount>,
     /// Owners that changed.
     pub owners: Vec<OwnerGrowth>,
 }
@@ -56,23 +58,37 @@ pub struct RowGrowth {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OwnerGrowth {
     pub name: String,
-    /// `None`: it is not among the largest owners that were kept.
+    /// `None`: it is not among the largest owners that were kept, or struct pages that cannot be read may be its.
     pub before: Option<PageCount>,
     /// The same of the later moment.
     pub after: Option<PageCount>,
 }
 
 impl RowGrowth {
-    /// Returns by how many pages it grew.
+    /// Returns by how many pages it grew, or the most that is known.
     pub fn growth(&self) -> i128 {
-        signed(self.after) - signed(self.before)
+        grown(self.before, self.after)
     }
 }
 
 impl OwnerGrowth {
     /// Returns by how many pages it grew, or the most that is known.
     pub fn growth(&self) -> i128 {
-        signed(self.after.unwrap_or_default()) - signed(self.before.unwrap_or_default())
+        grown(self.before, self.after)
+    }
+}
+
+fn grown(before: Option<PageCount>, after: Option<PageCount>) -> i128 {
+    signed(after.unwrap_or_default()) - signed(before.unwrap_or_default())
+}
+
+impl Moment {
+    /// Returns the pages of what has them in this moment, and how many it has in the other. `None` if it has none here, and may have
+    /// the other's all the same.
+    fn known(&self, pages: PageCount, other: PageCount) -> Option<PageCount> {
+        let lost =
+            self.rows.iter().find(|row| row.kind == RowKind::Undecided).map_or(0, |row| row.pages.get());
+        (pages.get() > 0 || lost == 0 || lost < other.get()).then_some(pages)
     }
 }
 
@@ -93,17 +109,24 @@ pub fn growth(before: &Moment, after: &Moment) -> Result<Growth, NotComparable> 
         .into_iter()
         .filter_map(|kind| {
             let [old, new] = [before, after].map(|moment| moment.rows.iter().find(|row| row.kind == kind));
-            let pages = |row: Option<&Row>| row.map_or(PageCount::ZERO, |row| row.pages);
-            let owners = changes([old, new].map(|row| Kept {
+            let [in_old, in_new] = [old, new].map(|row| row.map_or(PageCount::ZERO, |row| row.pages));
+            let owners = changes([(before, old), (after, new)].map(|(moment, row)| Kept {
+                moment,
                 owners: row.map_or_else(BTreeMap::new, |row| by_name(&row.owners)),
                 all: row.is_none_or(|row| row.owner_count <= row.owners.len()),
             }));
-            let row = RowGrowth { kind, before: pages(old), after: pages(new), owners };
+            let (known, later) = match kind {
+                // What is lost is known.
+                RowKind::Undecided => (Some(in_old), Some(in_new)),
+                _ => (before.known(in_old, in_new), after.known(in_new, in_old)),
+            };
+            let row = RowGrowth { kind, before: known, after: later, owners };
             (row.growth() != 0 || !row.owners.is_empty()).then_some(row)
         })
         .collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.growth().unsigned_abs()));
     let cgroups = changes([before, after].map(|moment| Kept {
+        moment,
         owners: moment.cgroups.largest.iter().map(|cgroup| (cgroup.path.as_str(), cgroup.usage)).collect(),
         all: moment.cgroups.count <= moment.cgroups.largest.len(),
     }));
@@ -119,6 +142,7 @@ pub fn growth(before: &Moment, after: &Moment) -> Result<Growth, NotComparable> 
 
 /// The owners that one moment has.
 struct Kept<'a> {
+    moment: &'a Moment,
     owners: BTreeMap<&'a str, PageCount>,
     /// Whether there are no more.
     all: bool,
@@ -137,8 +161,13 @@ fn by_name(owners: &[Owner]) -> BTreeMap<&str, PageCount> {
 /// The owners whose pages changed, by the size of the change. Of one that only one moment kept, while the other left out smaller ones,
 /// the other number is not known.
 fn changes([before, after]: [Kept<'_>; 2]) -> Vec<OwnerGrowth> {
-    let pages =
-        |kept: &Kept<'_>, name| kept.owners.get(name).copied().or(kept.all.then_some(PageCount::ZERO));
+    let pages = |kept: &Kept<'_>, other: &Kept<'_>, name| {
+        let found = |kept: &Kept<'_>| kept.owners.get(name).copied();
+        found(kept).or_else(|| {
+            let other = found(other).unwrap_or_default();
+            kept.moment.known(PageCount::ZERO, other).filter(|_| kept.all)
+        })
+    };
     let mut names: Vec<&str> = before.owners.keys().chain(after.owners.keys()).copied().collect();
     names.sort_unstable();
     names.dedup();
@@ -146,8 +175,8 @@ fn changes([before, after]: [Kept<'_>; 2]) -> Vec<OwnerGrowth> {
         .into_iter()
         .map(|name| OwnerGrowth {
             name: name.into(),
-            before: pages(&before, name),
-            after: pages(&after, name),
+            before: pages(&before, &after, name),
+            after: pages(&after, &before, name),
         })
         .filter(|owner| owner.before != owner.after)
         .collect();
@@ -217,6 +246,27 @@ mod tests {
         let after = moment(vec![row(RowKind::Shmem, 12, &[("/b", 7)], 1)]);
         let growth = growth(&before, &after).unwrap();
         assert_eq!(growth.rows[0].owners, [change("/b", None, Some(7)), change("/a", Some(6), Some(0))]);
+    }
+
+    #[test]
+    fn what_was_lost_is_not_nothing() {
+        let slab = || row(RowKind::Slab, 70, &[("dentry", 65), ("inode", 5)], 2);
+        let whole = moment(vec![slab()]);
+        let lost = |pages| moment(vec![row(RowKind::Undecided, pages, &[], 0)]);
+        let before = growth(&lost(100), &whole).unwrap();
+        let of_slab =
+            |growth: &Growth| growth.rows.iter().find(|row| row.kind == RowKind::Slab).unwrap().clone();
+        assert_eq!((of_slab(&before).before, of_slab(&before).growth()), (None, 70));
+        assert_eq!(of_slab(&before).owners[0], change("dentry", None, Some(65)));
+        assert_eq!(of_slab(&growth(&whole, &lost(100)).unwrap()).after, None);
+        // Too few for it.
+        let few = growth(&lost(69), &whole).unwrap();
+        assert_eq!(of_slab(&few).before, Some(PageCount::ZERO));
+        assert_eq!(of_slab(&few).owners[0], change("dentry", None, Some(65)));
+        assert_eq!(
+            few.rows.iter().find(|row| row.kind == RowKind::Undecided).unwrap().after,
+            Some(PageCount::ZERO)
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{FEW, printable};
 
 /// Memory cgroups that are printed.
 const MAX_CGROUPS: usize = 10;
-/// An owner that is not among the largest.
+/// An owner that is not among the largest, or what may be in memory whose struct pages cannot be read.
 const NOT_KNOWN: &str = "?";
 
 /// Formats what grew from `before` to `after`.
@@ -22,6 +22,7 @@ pub fn growth(growth: &Growth, [before, after]: [&str; 2]) -> String {
         pagehaul_present::printable(after)
     );
     let size = |pages: PageCount| bytes(pages.bytes(growth.page_size));
+    let known = |pages: Option<PageCount>| pages.map_or_else(|| NOT_KNOWN.to_owned(), size);
     // Writing to a string cannot fail.
     if let Some(managed) = growth.managed {
         let [before, after] = managed.map(|pages| pages.map_or_else(|| "not known".to_owned(), size));
@@ -29,8 +30,8 @@ pub fn growth(growth: &Growth, [before, after]: [&str; 2]) -> String {
     }
     let mut table = Table::new(["owner", "before", "after", "change"]);
     for row in &growth.rows {
-        let change = signed(row.growth(), growth.page_size);
-        table.row([row.kind.name().to_owned(), size(row.before), size(row.after), change]);
+        let change = change([row.before, row.after], row.growth(), growth.page_size);
+        table.row([row.kind.name().to_owned(), known(row.before), known(row.after), change]);
         owners(&row.owners, FEW, "  ", growth.page_size, &mut table);
     }
     let _ = match growth.rows.is_empty() {
@@ -58,13 +59,11 @@ fn owners(owners: &[OwnerGrowth], most: usize, indent: &str, page_size: PageSize
         pages.map_or_else(|| NOT_KNOWN.to_owned(), |pages| bytes(pages.bytes(page_size)))
     };
     for owner in owners.iter().take(most) {
-        let known = owner.before.is_some() && owner.after.is_some();
-        let change = signed(owner.growth(), page_size);
         table.row([
             format!("{indent}{}", printable(&owner.name)),
             size(owner.before),
             size(owner.after),
-            if known { change } else { format!("{change} at most") },
+            change([owner.before, owner.after], owner.growth(), page_size),
         ]);
     }
     let rest = owners.len().saturating_sub(most);
@@ -72,6 +71,12 @@ fn owners(owners: &[OwnerGrowth], most: usize, indent: &str, page_size: PageSize
         let name = format!("{indent}{} smaller changes", count(rest as u64));
         table.row([name, String::new(), String::new(), String::new()]);
     }
+}
+
+/// By how much something grew.
+fn change(moments: [Option<PageCount>; 2], growth: i128, page_size: PageSize) -> String {
+    let change = signed(growth, page_size);
+    if moments.iter().all(Option::is_some) { change } else { format!("{change} at most") }
 }
 
 /// Pages with a sign, as bytes.
