@@ -465,7 +465,9 @@ fn a_mounted_dump_is_a_vmcore() {
     unmount(&directory);
 
     // Of an incomplete source, an ELF file marked incomplete.
-    setup.text(&["mount", "--background", "part.0", "mnt"]);
+    let output = setup.command(&["mount", "--background", "part.0", "mnt"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("name the other parts, too"), "{said}");
     let mut header = [0; 64];
     std::io::Read::read_exact(&mut std::fs::File::open(&vmcore).unwrap(), &mut header).unwrap();
     assert_eq!(header[48..52], 1_u32.to_le_bytes(), "e_flags");

@@ -145,6 +145,13 @@ fn in_background(directory: &Path) -> anyhow::Result<ExitCode> {
         BufReader::new(out).read_line(&mut line)?;
     }
     if line.starts_with(MOUNTED) {
+        // What is wrong with the dump. The process lives on, so that this does not end.
+        if let Some(mut error) = child.stderr.take() {
+            rustix::io::ioctl_fionbio(&error, true)?;
+            let mut said = Vec::new();
+            let _ = error.read_to_end(&mut said);
+            printed::tell_lines(String::from_utf8_lossy(&said).trim_end());
+        }
         // The mount answers once this does. The serving process must not ask: killed meanwhile, it would wait for itself.
         let file = directory.join("vmcore");
         std::fs::metadata(&file).with_context(|| format!("cannot read {}", file.display()))?;
