@@ -112,6 +112,20 @@ fn a_cut_recording_says_so_and_is_exported() {
 }
 
 #[test]
+fn an_export_of_nothing_says_so() {
+    let directory = TempDir::new().unwrap();
+    let (none, out) = (directory.path().join("none.pht"), directory.path().join("out"));
+    let whole = data("guest-7.2.pht");
+    // Its formats and no events.
+    std::fs::write(&none, &std::fs::read(&whole).unwrap()[..10_000]).unwrap();
+    for (file, is_said) in [(&none, true), (&whole, false)] {
+        let output = pagehaul(&["export", file.to_str().unwrap(), "-o", out.to_str().unwrap(), "--force"]);
+        let said = text(&output.stderr);
+        assert!(output.status.success() && said.contains("nothing to show") == is_said, "{said}");
+    }
+}
+
+#[test]
 fn faults_are_one_sentence() {
     let directory = TempDir::new().unwrap();
     let other = directory.path().join("other");

@@ -140,7 +140,7 @@ fn change_cells(row: &ComparisonRow, change: &Change, base: bool) -> [Cell; 2] {
 pub(super) fn comparison_key(comparison: &Comparison) -> &'static str {
     if comparison.columns.iter().all(|column| column.runs > 1) {
         "Changes are of means against the first column. [low, high]: the 95 % interval of the difference (Welch). Better, \
-         worse or changed: zero is outside; ~: no significant change."
+         worse or changed: zero is outside; ~: no difference shown."
     } else {
         "Changes are against the first column. A single run does not show whether a change is significant: record with --repeat."
     }

@@ -19,6 +19,10 @@ pub(super) fn run(arguments: &ExportArguments) -> Result<ExitCode> {
     for warning in trace.warnings() {
         tell!("pagehaul: {warning}");
     }
+    if intervals.stalls.is_empty() && intervals.kswapd.is_empty() {
+        let output = arguments.output.display();
+        tell!("pagehaul: no task stalled in reclaim and no kswapd ran: {output} has nothing to show");
+    }
     files::write(&arguments.output, perfetto(intervals), sources, overwrite)?;
     Ok(ExitCode::SUCCESS)
 }
