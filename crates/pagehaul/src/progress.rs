@@ -82,13 +82,7 @@ impl Display {
             Self::Nothing
         } else if std::io::stderr().is_terminal() && !is_console(std::io::stderr()) {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            // The template is a constant that is known to be right.
-            let style = ProgressStyle::with_template(
-                "{msg:8} [{wide_bar}] {bytes} of {total_bytes}  {binary_bytes_per_sec}  ETA {eta}",
-            )
-            .map(|style| style.progress_chars("=> "))
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
-            bar.set_style(style);
+            bar.set_style(style(0));
             Self::Bar(bar)
         } else {
             let now = Instant::now();
@@ -100,8 +94,9 @@ impl Display {
         match self {
             Self::Nothing => {}
             Self::Bar(bar) => {
-                if bar.message() != phase {
+                if bar.message() != phase || (bar.length() == Some(0)) != (total == 0) {
                     bar.reset();
+                    bar.set_style(style(total));
                     bar.set_message(phase);
                 }
                 bar.set_length(total);
@@ -126,6 +121,17 @@ impl Display {
             bar.finish_and_clear();
         }
     }
+}
+
+/// How a bar looks. Of a phase whose total is not known, only the name is shown.
+fn style(total: u64) -> ProgressStyle {
+    let template = match total {
+        0 => "{msg} …",
+        _ => "{msg:8} [{wide_bar}] {bytes} of {total_bytes}  {binary_bytes_per_sec}  ETA {eta}",
+    };
+    // The templates are constants that are known to be right.
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    style.progress_chars("=> ")
 }
 
 fn line(phase: &str, done: u64, total: u64, spent: Duration) -> String {

@@ -128,7 +128,8 @@ fn cpus_that_are_not_known_are_not_zero() {
     fs::create_dir(setup.path("root")).unwrap();
     let output = setup.run(&["kdump", "check", "--root", "root"]);
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("an unknown number of CPUs") && !said.contains("0 CPUs"), "{said}");
+    let unknown = "Linux of an unknown release, memory of an unknown size, an unknown number of CPUs, ";
+    assert!(said.starts_with(unknown), "{said}");
 }
 
 #[cfg(feature = "mount")]

@@ -106,8 +106,14 @@ fn write_changes(out: &mut String, changes: &Changes) -> std::fmt::Result {
 pub fn check(facts: &Facts, chain: &Chain, verbose: bool) -> String {
     let mut out = format!(
         "Linux {}, {}, {}, {}\n{} reserved, {}\n",
-        facts.release,
-        bytes(facts.memory),
+        match &*facts.release.0 {
+            "" => "of an unknown release",
+            release => release,
+        },
+        match facts.memory {
+            0 => "memory of an unknown size".to_owned(),
+            memory => bytes(memory),
+        },
         match facts.cpus {
             // No /sys, as in a container or below --root.
             0 => "an unknown number of CPUs".to_owned(),

@@ -15,8 +15,8 @@ use crate::{exit, makedumpfile_hints};
 pub(crate) fn parse() -> Result<Arguments, ExitCode> {
     Arguments::try_parse_from(words()).map_err(|mut error| {
         let output = output_hint(&error);
-        if output.is_some() {
-            // "to pass '-o' as a value, use '-- -o'".
+        if error.kind() == ErrorKind::UnknownArgument {
+            // "to pass '-o' as a value, use '-- -o'": no file has such a name.
             error.remove(ContextKind::Suggested);
         }
         // The exit status is the same if it cannot be printed.
