@@ -12,8 +12,9 @@ use crate::model::stacks::{FrameName, StackGroup, StackTrace, chain};
 use crate::model::waits::{Held, Locks};
 use crate::model::workers::Worker;
 use crate::structures::block::{Request, Suspended};
-use crate::structures::memory::Memory;
+use crate::structures::memory::{Memory, SLAB};
 use crate::structures::net::Net;
+use crate::structures::slab::Cache;
 use crate::structures::system::System;
 use crate::structures::tasks::Tasks;
 use crate::structures::vmalloc::Vmalloc;
@@ -94,6 +95,8 @@ pub struct Facts<'a> {
     pub workers: &'a [Worker],
     /// Memory.
     pub memory: &'a Memory,
+    /// Slab caches, the largest first.
+    pub slab: &'a [Cache],
     /// Block requests in flight.
     pub requests: &'a [Request],
     /// Device-mapper devices that are suspended.
@@ -249,7 +252,8 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
         Kind::OomPanic => {
             let (managed, free) = facts.memory.total();
             let size = |pages: PageCount| bytes(pages.bytes(facts.system.page_size));
-            let largest = facts.memory.largest_use().map_or_else(String::new, |(name, pages)| {
+            let largest_use = facts.memory.largest_use();
+            let largest = largest_use.map_or_else(String::new, |(name, pages)| {
                 let share = percent(pages.get(), managed.get());
                 format!(": {name} {} of {} ({share})", size(pages), size(managed))
             });
@@ -262,6 +266,11 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
             if let Some(largest) = facts.memory.processes.first() {
                 let size = bytes(largest.rss().bytes(facts.system.page_size));
                 evidence.push(format!("largest process {}/{}: {size} resident", largest.comm, largest.pid));
+            }
+            if let Some(cache) =
+                facts.slab.first().filter(|_| largest_use.is_some_and(|(name, _)| name == SLAB))
+            {
+                evidence.push(format!("largest slab cache {}: {}", cache.name, bytes(cache.bytes)));
             }
             let text = format!("the machine ran out of memory{largest}");
             (text, Next::Memory)

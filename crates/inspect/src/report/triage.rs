@@ -159,6 +159,7 @@ impl TriageReport {
             locks: &self.locks,
             workers: &self.workers,
             memory: &self.memory,
+            slab: &self.slab,
             requests: &self.requests,
             suspended: &self.suspended,
             net: &self.net,

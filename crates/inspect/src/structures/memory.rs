@@ -91,6 +91,9 @@ pub struct Memory {
     pub missing: Vec<String>,
 }
 
+/// The use of memory that slab caches are a part of.
+pub const SLAB: &str = "slab and large kmalloc";
+
 impl Memory {
     /// Returns a counter of pages.
     pub fn counter(&self, name: &str) -> Option<PageCount> {
@@ -455,7 +458,7 @@ fn usage(machine: &Machine<'_>, memory: &Memory) -> Vec<Use> {
             ("files", less(less(counter("nr_file_pages")?, shmem), swap_cache)),
             ("tmpfs and shared memory", shmem),
             ("huge pages", hugetlb_pages(machine).unwrap_or_default()),
-            ("slab and large kmalloc", counter("nr_slab_reclaimable")? + counter("nr_slab_unreclaimable")?),
+            (SLAB, counter("nr_slab_reclaimable")? + counter("nr_slab_unreclaimable")?),
             ("vmalloc", if in_vmalloc { less(vmalloc, stacks) } else { vmalloc }),
             ("kernel stacks", stacks),
             ("page tables but directories", counter("nr_page_table_pages")?),
