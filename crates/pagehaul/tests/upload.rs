@@ -6,7 +6,7 @@ mod common {
 
 use common::bucket;
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::channel;
@@ -166,6 +166,27 @@ fn a_signal_ends_an_upload_that_cannot_be_completed() {
         told.contains("SlowDown; it is tried again") && told.contains("the same command continues there"),
         "{told}"
     );
+}
+
+/// Nobody listens: it is said at once, not after all that is tried.
+#[test]
+fn a_connection_that_is_refused_is_told_before_it_is_tried_again() {
+    let directory = tempfile::tempdir().unwrap();
+    Machine::new(Era::V6_12).build().elf().write(&directory.path().join("vmcore")).unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for arguments in [&["info", "s3://b/dump"][..], &["capture", "vmcore", "s3://b/dump"]] {
+        let server = Server::start(|_| Response::status(500, ""));
+        let mut command = command(directory.path(), &server, arguments);
+        command.env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}"));
+        let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(running.stderr.take().unwrap()).lines();
+        let told = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("Connection refused")));
+        let is_running = running.try_wait().unwrap().is_none();
+        running.kill().unwrap();
+        running.wait().unwrap();
+        let told = told.unwrap().unwrap();
+        assert!(is_running && told.contains("tried again"), "{arguments:?}: {told}");
+    }
 }
 
 #[test]
