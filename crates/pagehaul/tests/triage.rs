@@ -104,6 +104,7 @@ fn out_of_memory_names_the_largest_use() {
         ),
         "{printed}"
     );
+    assert!(printed.contains("largest slab cache "), "{printed}");
 }
 
 fn check(name: &str, text: &str) {
