@@ -34,6 +34,9 @@ pub(crate) struct Header {
     mac: Vec<u8>,
 }
 
+/// What is wrong with a header that ends.
+pub(crate) const ENDS: &str = "the file ends within its header";
+
 /// Why a text is not a header, and at which byte.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Invalid {
@@ -139,11 +142,7 @@ struct Lines<'a> {
 impl<'a> Lines<'a> {
     fn next(&mut self) -> Result<&'a [u8], Invalid> {
         let rest = &self.bytes[self.at..];
-        let what = if self.bytes.len() < MOST {
-            "the file ends within its header"
-        } else {
-            "the header is longer than 64 KiB"
-        };
+        let what = if self.bytes.len() < MOST { ENDS } else { "the header is longer than 64 KiB" };
         let end = rest.iter().position(|&byte| byte == b'\n').ok_or(Invalid { offset: self.at, what })?;
         self.at += end + 1;
         Ok(&rest[..end])

@@ -9,8 +9,7 @@ use pagehaul_physmem::file::{PlainFile, ReadAt, is_url};
 
 use crate::chunks::FileKey;
 use crate::identity::Identity;
-use crate::reader::unlock_file;
-use crate::reader::{Decrypted, MAGIC};
+use crate::reader::{self, Decrypted, MAGIC, unlock_file};
 
 /// Names a file of identities.
 const VARIABLE: &str = "PAGEHAUL_IDENTITY";
@@ -80,12 +79,17 @@ pub fn hold(identity: Option<&Path>, files: &[PathBuf]) -> Result<(), OpenError>
 }
 
 /// Whether a path names an encrypted file that can be opened.
-fn is_encrypted(path: &Path) -> bool {
+pub fn is_encrypted(path: &Path) -> bool {
     let mut magic = [0; MAGIC.len()];
     // The command that reads the file reports one that cannot be opened.
     metadata(path).is_ok_and(|metadata| metadata.is_file())
         && PlainFile::open(path).is_ok_and(|file| file.read_exact_at(0, &mut magic).is_ok())
         && magic == *MAGIC
+}
+
+/// Whether a path names an encrypted file that ends before anything that is encrypted.
+pub fn ends_in_header(path: &Path) -> bool {
+    is_encrypted(path) && PlainFile::open(path).is_ok_and(|file| reader::ends_in_header(&file))
 }
 
 /// Whether a path names an encrypted file that nothing [held](hold) is known to open.

@@ -21,7 +21,7 @@ mod writer;
 
 pub use authentic::Authentic;
 pub use error::{EncryptionError, RecipientError};
-pub use held::{MaybeEncrypted, Unlocking, decrypted, hold, is_locked};
+pub use held::{MaybeEncrypted, Unlocking, decrypted, ends_in_header, hold, is_encrypted, is_locked};
 pub use identity::Identity;
 pub use reader::{Decrypted, MAGIC};
 pub use recipient::{Recipient, Recipients};

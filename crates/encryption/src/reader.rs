@@ -11,7 +11,7 @@ use pagehaul_physmem::file::ReadAt;
 use crate::aead::{Forged, TAG};
 use crate::authentic::Authentic;
 use crate::chunks::{CHUNK, ChunkCipher, FileKey, NONCE, SEALED};
-use crate::header::{Header, MOST, VERSION};
+use crate::header::{ENDS, Header, MOST, VERSION};
 use crate::identity::Identity;
 
 /// What an encrypted file begins with.
@@ -238,6 +238,15 @@ pub(crate) fn unlock_file(file: &impl ReadAt, identities: &[Identity]) -> Result
     let (header, bytes) = read_header(file)?;
     unlock(&header, &bytes, identities)
         .map_err(|what| OpenError::Unsupported { path: file.path().to_owned(), what })
+}
+
+/// Whether an encrypted file ends before anything that is encrypted.
+pub(crate) fn ends_in_header(file: &impl ReadAt) -> bool {
+    let Ok(bytes) = read_up_to(file, MOST) else { return false };
+    match Header::parse(&bytes) {
+        Ok(header) => file.size() < (header.size + NONCE + TAG) as u64,
+        Err(invalid) => invalid.what == ENDS,
+    }
 }
 
 fn read_header(file: &impl ReadAt) -> Result<(Header, Vec<u8>), OpenError> {

@@ -218,6 +218,7 @@ fn an_encrypted_dump_is_reported_as_far_as_its_key_is_there() {
         (output.status.code(), json["complete"].clone(), json["encrypted"].clone())
     };
     let none = Path::new("");
+    let header = whole.windows(5).position(|text| text == b"\n--- ").unwrap() + 49;
     for (bytes, name, identity, expected) in [
         (whole.len(), "dump.1", none, (Some(4), Value::Null, true.into())),
         (whole.len(), "dump.1", &*keys.join("ssh"), (Some(0), true.into(), true.into())),
@@ -225,6 +226,11 @@ fn an_encrypted_dump_is_reported_as_far_as_its_key_is_there() {
         (whole.len() / 2, "dump.1", none, (Some(4), Value::Null, true.into())),
         (whole.len(), "dump-incomplete", none, (Some(3), false.into(), true.into())),
         (whole.len(), "dump.1", &*keys.join("other.txt"), (Some(1), Value::Null, Value::Null)),
+        // Cut in its header, behind it, and in its first piece, which a key alone shows.
+        (100, "dump.1", none, (Some(3), false.into(), true.into())),
+        (100, "dump.1", &*keys.join("ssh"), (Some(3), false.into(), true.into())),
+        (header + 20, "dump.1", none, (Some(3), false.into(), true.into())),
+        (header + 2000, "dump.1", &*keys.join("ssh"), (Some(3), false.into(), true.into())),
     ] {
         let dump = root.join("var/crash/1").join(name);
         fs::write(&dump, &whole[..bytes]).unwrap();

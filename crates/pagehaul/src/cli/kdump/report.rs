@@ -93,12 +93,18 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     let booted = booted.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok());
     let meta = fs::metadata(&dump).ok();
     let began = created(&dump);
-    pagehaul_encryption::hold(None, std::slice::from_ref(&dump))?;
+    // Nothing of it can be read, with or without a key.
+    let is_cut = pagehaul_encryption::ends_in_header(&dump);
+    if !is_cut {
+        pagehaul_encryption::hold(None, std::slice::from_ref(&dump))?;
+    }
+    let is_encrypted = pagehaul_encryption::is_encrypted(&dump);
     let is_locked = pagehaul_encryption::is_locked(&dump);
     // The dump is untrusted: from here on only it is read.
     sandbox::enter(Sandbox::reading(std::slice::from_ref(&dump)))?;
     let opened = (!is_locked).then(|| Source::open(&dump, MapPolicy::default())).transpose();
     let (source, unreadable) = match opened {
+        Ok(_) if is_cut => (None, Some("it ends in the header of an encrypted file".to_owned())),
         Ok(source) => (source, None),
         Err(error) => (None, Some(unreadable(&dump, error)?)),
     };
@@ -112,7 +118,7 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
             // Debian's scripts rename it once it is written.
             None => is_named_incomplete(&dump).then_some(false),
         },
-        encrypted: source.as_ref().map_or(is_locked, Source::is_encrypted),
+        encrypted: is_encrypted,
         unreadable,
         release: kernel.as_ref().map(|kernel| kernel.space().release().to_owned()),
         dump_bytes: meta.map_or(0, |meta| meta.len()),
@@ -159,8 +165,6 @@ fn is_named_incomplete(dump: &Path) -> bool {
 fn unreadable(dump: &Path, error: OpenError) -> Result<String, OpenError> {
     let is_empty = fs::metadata(dump).is_ok_and(|meta| meta.len() == 0);
     match error {
-        // Of an encrypted one, not even its key or header is good.
-        _ if pagehaul_vmcore::open_file(dump).is_err() => Err(error),
         _ if is_empty => Ok("it is empty".into()),
         OpenError::Format { what, .. } if is_named_incomplete(dump) => {
             Ok(format!("it ends in its headers, and has no page that can be read ({what})"))
