@@ -12,7 +12,7 @@ KDUMP_SUITE ?= all
 KDUMP_TARGET ?= all
 
 .PHONY: help setup setup-build setup-demo check lint deny tests guide test test-guests test-beside test-full demo validate validate-process packages fleet wheel \
-	test-wheel test-pages test-spark test-packages test-reproducible release test-kdump test-kdump-dracut test-arm64 test-arm64-emulator test-riscv64 test-store test-upload static man \
+	test-wheel test-pages test-spark test-packages test-reproducible release test-kdump test-kdump-faults test-kdump-dracut test-arm64 test-arm64-emulator test-riscv64 test-store test-upload static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages: make packages ARCH=aarch64"
 	@echo "make release            packages, source with crates, bills of materials and SHA256SUMS: make release ARCH=\"x86_64 aarch64\""
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
+	@echo "make test-kdump-faults  crash guests with one fault each in their kdump, and compare with kdump check: about an hour"
 	@echo "make test-kdump-dracut  crash guests with Fedora's and openSUSE's kdump: PAGEHAUL_KDUMP_UTILS, PAGEHAUL_SUSE_KDUMP"
 	@echo "make test-store         captures to a real S3 server, with faults; builds the server with Go"
 	@echo "make test-upload        a capture kernel with a clock of 1990 that sends its dump to that server and over ssh"
@@ -234,6 +235,11 @@ test-kdump: setup
 	$(LAB_BUILD)
 	deb=$$(scripts/packages.sh pagehaul-kdump | sed -n 1p) && $(LAB) kdump-tools --suite $(KDUMP_SUITE) \
 	--target $(KDUMP_TARGET) --deb "$$deb"
+
+# Debian 13 guests with one fault each in their kdump: `kdump check` says before the crash what is left of it.
+test-kdump-faults: setup
+	$(LAB_BUILD)
+	deb=$$(scripts/packages.sh pagehaul-kdump | sed -n 1p) && $(LAB) kdump-faults --deb "$$deb"
 
 # Debian 13 guests whose kdump is Fedora's and openSUSE's, from directories with their sources.
 test-kdump-dracut: setup

@@ -64,10 +64,11 @@ fn check_level(config: &Config, found: &mut Examination) {
             word => word.strip_prefix("-d").filter(|_| !word.starts_with("--")),
         };
         if let Some(level) = level.filter(|level| !level.starts_with(|first: char| first.is_ascii_digit())) {
-            found.push(Finding::problem(
+            // The dump is complete, as large as it is.
+            found.push(Finding::warning(
                 "no-level",
                 format!("the dump level is {level}, which is not a number"),
-                "makedumpfile takes it for 0: the dump has all memory",
+                "makedumpfile takes it for 0: the dump has all memory, takes longer, and may not fit",
                 format!("set -d 31 in {} of {}", config.stack.options(), config.stack.file()),
             ));
         }
