@@ -22,6 +22,11 @@ impl NextBoot {
         Self::of_entries(root).or_else(|| Self::of_grub(root))
     }
 
+    /// Whether it is in GRUB's generated file, and not in entries of the Boot Loader Specification.
+    pub(crate) fn is_grub(&self) -> bool {
+        self.file.file_name().is_some_and(|name| name == "grub.cfg")
+    }
+
     /// The default's parameters, as far as they are known.
     pub(crate) fn crashkernel(&self) -> Option<&[String]> {
         let first = self.entries.first()?;
@@ -64,15 +69,7 @@ impl NextBoot {
     fn of_grub(root: &Root) -> Option<Self> {
         let files = ["/boot/grub/grub.cfg", "/boot/grub2/grub.cfg"];
         let (file, text) = files.iter().find_map(|file| Some((file, root.text(file)?)))?;
-        let is_rescue = |line: &str| {
-            line.split_whitespace()
-                .any(|word| matches!(word, "single" | "recovery" | "systemd.unit=rescue.target"))
-        };
-        let loads = |line: &&str| {
-            let command = line.split_whitespace().next().unwrap_or_default();
-            ["linux", "linux16", "linuxefi"].contains(&command) && !is_rescue(line)
-        };
-        let entries: Vec<Vec<String>> = text.lines().filter(loads).map(crashkernel).collect();
+        let entries: Vec<Vec<String>> = text.lines().filter(|line| is_entry(line)).map(crashkernel).collect();
         let settings = root.read("/etc/default/grub").unwrap_or_default();
         let default = shell::assignments(&settings).0.remove("GRUB_DEFAULT");
         let is_known = default.is_none_or(|default| default == "0");
@@ -80,7 +77,14 @@ impl NextBoot {
     }
 }
 
-fn crashkernel(line: &str) -> Vec<String> {
+/// Whether a line of `grub.cfg` loads a kernel, and not for a rescue.
+pub(crate) fn is_entry(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    words.next().is_some_and(|command| ["linux", "linux16", "linuxefi"].contains(&command))
+        && !words.any(|word| matches!(word, "single" | "recovery" | "systemd.unit=rescue.target"))
+}
+
+pub(crate) fn crashkernel(line: &str) -> Vec<String> {
     let words = line.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
     words.filter(|word| word.starts_with("crashkernel=")).map(str::to_owned).collect()
 }

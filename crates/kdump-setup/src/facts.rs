@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::boot::NextBoot;
 use crate::config::{Config, Stack, Target};
 use crate::drivers;
+use crate::grub::GrubSettings;
 use crate::initramfs::Initramfs;
 use crate::live_pages::PageUse;
 use crate::mounts;
@@ -123,6 +124,8 @@ pub struct Facts {
     pub firmware: Firmware,
     /// What the boot loader starts next.
     pub next_boot: Option<NextBoot>,
+    /// What GRUB's settings ask for, and what was made from them. Not with entries of the Boot Loader Specification, as on Fedora.
+    pub grub: Option<GrubSettings>,
     /// systemd's units.
     pub units: Option<Units>,
     /// The capture kernel's file.
@@ -240,6 +243,7 @@ impl Facts {
         let contents = contents.map(|image| Initramfs::read(root, &image.path));
         let command_line: Vec<String> =
             root.text("/proc/cmdline").unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+        let next_boot = NextBoot::read(root);
         let load_command = config.as_ref().and_then(|config| root.text(config.load_command.as_ref()?));
         let capture_line = config.as_ref().and_then(|config| config.command_line.clone());
         let capture_line = capture_line.unwrap_or_else(|| command_line.clone());
@@ -251,7 +255,13 @@ impl Facts {
                 .iter()
                 .any(|word| ["kho=on", "kho=1", "kho=y"].contains(&word.as_str())),
             firmware: firmware(root),
-            next_boot: NextBoot::read(root),
+            grub: match config.as_ref().map(|config| config.stack) {
+                Some(Stack::KdumpTools) => GrubSettings::read(root, true),
+                Some(Stack::Suse) => GrubSettings::read(root, false),
+                Some(Stack::KdumpUtils) | None => None,
+            }
+            .filter(|_| next_boot.as_ref().is_some_and(NextBoot::is_grub)),
+            next_boot,
             units: config.as_ref().and_then(|config| Units::read(root, config.stack)),
             kernel: config.as_ref().map(|config| image(root, &config.kernels)),
             kernel_is_signed: config.as_ref().and_then(|config| {
@@ -315,9 +325,8 @@ impl Facts {
                 (!mounted.iter().any(|mount| mount.point == *wanted)).then(|| wanted.clone())
             }),
             target_free: directory.as_ref().and_then(|path| {
-                // Of all that is free: root, who writes the dump, may use what is kept from others.
                 let system = path.ancestors().find_map(|path| root.file_system(path))?;
-                system.f_bfree.checked_mul(system.f_frsize)
+                free_for_root(&system)
             }),
             target_has_no_inodes: directory.as_ref().is_some_and(|path| {
                 // File systems that make inodes as they need them have a total of 0.
@@ -353,6 +362,11 @@ impl Facts {
             config,
         }
     }
+}
+
+/// The bytes that a file system can still hold: root, who writes the dump, may use what is kept from others (`f_bavail` is without).
+fn free_for_root(system: &rustix::fs::StatVfs) -> Option<u64> {
+    system.f_bfree.checked_mul(system.f_frsize)
 }
 
 /// A line of `/proc/meminfo`.
@@ -570,6 +584,18 @@ impl Facts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_that_are_kept_for_root_hold_a_dump() {
+        let system = |bfree, frsize| {
+            let mut system = rustix::fs::statvfs("/").unwrap();
+            (system.f_bfree, system.f_bavail, system.f_bsize, system.f_frsize) = (bfree, 0, 1, frsize);
+            system
+        };
+        assert_eq!(free_for_root(&system(1000, 4096)), Some(4_096_000));
+        assert_eq!(free_for_root(&system(0, 4096)), Some(0));
+        assert_eq!(free_for_root(&system(u64::MAX, 4096)), None);
+    }
 
     #[test]
     fn small_files_are_parsed() {

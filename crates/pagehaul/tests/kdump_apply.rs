@@ -95,6 +95,41 @@ fn a_plan_is_applied_once_and_undone() {
 }
 
 #[test]
+fn applied_settings_wait_for_the_boot_loader() {
+    let directory = machine();
+    let root = directory.path();
+    let write = |name: &str, text: &str| {
+        fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+        fs::write(root.join(name), text).unwrap();
+    };
+    let generate = |words: &str| {
+        let entry = format!("\tlinux\t/boot/vmlinuz root=/dev/sda1 ro quiet {words}\n");
+        write(
+            "boot/grub/grub.cfg",
+            &format!("### BEGIN /etc/grub.d/10_linux ###\n{entry}### END /etc/grub.d/10_linux ###\n"),
+        );
+    };
+    let found = || {
+        let (_, text, _) = kdump("check", root, &[]);
+        ["boot-loader-pending", "reboot-pending"].map(|id| text.contains(id))
+    };
+    write("etc/default/grub", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\n");
+    let settings = "GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT crashkernel=512M-:192M\"\n";
+    write("etc/default/grub.d/kdump-tools.cfg", settings);
+    generate("crashkernel=512M-:192M");
+    assert_eq!(found(), [false, false]);
+
+    let (code, _, stderr) = kdump("apply", root, &["--disk", "10G", "--capture-cpus", "4", "--yes"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(found(), [true, false]);
+    // As update-grub does.
+    let text = fs::read_to_string(root.join("etc/default/grub.d/kdump-tools.cfg")).unwrap();
+    let words = text.split_once("crashkernel=").unwrap().1.trim_end().trim_end_matches('"');
+    generate(&format!("crashkernel={words}"));
+    assert_eq!(found(), [false, true]);
+}
+
+#[test]
 fn a_file_that_somebody_changed_is_not_undone() {
     let directory = machine();
     let root = directory.path();

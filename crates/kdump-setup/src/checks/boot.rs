@@ -15,7 +15,9 @@ pub(super) fn check(facts: &Facts, found: &mut Examination) {
         return;
     };
     let file = next.file.display();
+    let pending = pending(facts, found);
     let Some(words) = next.crashkernel() else {
+        pending.into_iter().for_each(|pending| found.push(pending));
         found.not_checked(format!("the next boot: {file} has entries with and without crashkernel=, and which is the default is not known"));
         return;
     };
@@ -39,6 +41,8 @@ pub(super) fn check(facts: &Facts, found: &mut Examination) {
             "the set-up is lost with the next reboot, and nothing says so",
             update,
         ));
+    } else if let Some(pending) = pending {
+        found.push(pending);
     } else if words != now.as_slice() {
         found.push(Finding::warning(
             "reboot-pending",
@@ -47,6 +51,32 @@ pub(super) fn check(facts: &Facts, found: &mut Examination) {
             "reboot",
         ));
     }
+}
+
+/// Whether GRUB's settings were changed, and its file was not made from them since.
+fn pending(facts: &Facts, found: &mut Examination) -> Option<Finding> {
+    let (grub, next) = (facts.grub.as_ref()?, facts.next_boot.as_ref()?);
+    let wanted = match &grub.wanted {
+        Ok(wanted) => shown(wanted),
+        Err(reason) => {
+            found.not_checked(format!("the crashkernel= of GRUB's settings: {reason}"));
+            return None;
+        }
+    };
+    found.saw(format!("GRUB's settings: {wanted} (/etc/default/grub)"));
+    let (file, generated) = (next.file.display(), shown(&grub.generated));
+    let update = match facts.stack() {
+        Some(Stack::Suse) => "grub2-mkconfig -o /boot/grub2/grub.cfg",
+        _ => "update-grub",
+    };
+    grub.is_pending().then(|| {
+        Finding::warning(
+            "boot-loader-pending",
+            format!("GRUB's settings (/etc/default/grub, grub.d) have {wanted}, and {file} has {generated}"),
+            "the next boot is without the change, and the update of a kernel brings it, whenever that is",
+            format!("{update}, and reboot; or correct the settings"),
+        )
+    })
 }
 
 fn shown(words: &[String]) -> String {
