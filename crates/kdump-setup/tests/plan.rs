@@ -68,10 +68,14 @@ fn debian_gets_its_lines() {
         ],
         &["update-grub", "kdump-config unload", "kdump-config load", "sysctl --system", "reboot"],
     );
-    // What was written is what `kdump check` wants; a reboot brings the rest.
+    // What was written is what `kdump check` wants; the two last commands bring the rest.
     machine.write("/proc/sys/kernel/panic_on_oops", "1");
     machine.write("/sys/kernel/kexec_crash_size", "234881024");
     machine.age("/etc/default/kdump-tools");
+    assert_eq!(machine.findings(Expected { cpus: Some(4), disk: None }), ["boot-loader-pending"]);
+    for file in ["/boot/grub/grub.cfg", "/proc/cmdline"] {
+        machine.edit(file, |text| text.replace("crashkernel=512M-:192M", "crashkernel=224M"));
+    }
     assert_eq!(machine.findings(Expected { cpus: Some(4), disk: None }), Vec::<&str>::new());
     // Back to one CPU: no CPU has to be disabled.
     let found = planned(&machine, 1);
@@ -129,7 +133,7 @@ fn suse_gets_its_lines() {
         &machine,
         4,
         &[
-            (GRUB, "GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT crashkernel=224M\""),
+            (GRUB, "GRUB_CMDLINE_LINUX_DEFAULT=\"crashkernel=224M quiet\""),
             ("/etc/sysconfig/kdump", "KDUMP_CPUS=\"4\"\nKDUMP_DUMPLEVEL=\"31\"\nKDUMP_DUMPFORMAT=\"zstd\""),
         ],
         &["grub2-mkconfig -o /boot/grub2/grub.cfg", "mkdumprd -f && systemctl restart kdump", "reboot"],

@@ -1,0 +1,30 @@
+//! Faults of openSUSE's kdump.
+
+use super::Fault;
+use super::edits::Edits;
+
+const UNIT: &str = "kdump.service";
+
+pub(super) const FAULTS: &[Fault] = &[
+    ("unit-masked", |m| m.link("/etc/systemd/system/kdump.service", "/dev/null")),
+    ("unit-disabled", |m| m.disable(UNIT)),
+    ("no-unit", |m| m.remove("/usr/lib/systemd/system/kdump.service")),
+    ("no-unit-program", |m| m.remove(&m.program_of(UNIT))),
+    ("boot-loader-pending", |m| m.append("/etc/default/grub", "GRUB_CMDLINE_LINUX_DEFAULT=quiet")),
+    ("boot-loader-pending", |m| m.append("/etc/default/grub", "GRUB_CMDLINE_LINUX=\"crashkernel=1G\"")),
+    ("no-kernel", |m| {
+        m.remove_any(&["/var/lib/kdump/kernel", &format!("/boot/vmlinuz-{}", m.release())]);
+    }),
+    ("broken-configuration", |m| m.set("KDUMP_SAVEDIR='/var/crash")),
+    ("no-level", |m| m.set("KDUMP_DUMPLEVEL=x")),
+    ("no-ssh-key", |m| {
+        m.set("KDUMP_SAVEDIR=ssh://kdump@host/crash");
+        m.write("/root/.ssh/known_hosts", "host ssh-ed25519 AAAA");
+    }),
+    ("no-mount-nfs", |m| {
+        m.remove_any(&["/usr/sbin/mount.nfs"]);
+        m.set("KDUMP_SAVEDIR=nfs://host/export");
+    }),
+    ("old-initramfs", |m| m.renew("/etc/sysconfig/kdump")),
+    ("old-collector", |m| m.renew("/usr/bin/makedumpfile")),
+];
