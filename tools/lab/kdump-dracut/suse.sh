@@ -3,6 +3,7 @@ install -D -t "$tree/usr/lib/kdump" "$sources"/kdump-read-config.sh "$sources"/i
 install -D -t "$tree/usr/sbin" "$sources/init/mkdumprd"
 install -D -t "$tree/usr/lib/dracut/modules.d/99kdump" "$sources"/dracut/kdump-save "$sources"/dracut/*.sh \
     "$sources"/dracut/setup-kdump.functions "$sources"/dracut/kdump-save.service
+install -D -m 644 -t "$tree/usr/lib/systemd/system" "$sources/init/kdump.service"
 mkdir -p "$tree/etc/sysconfig" "$tree/var/lib/kdump" "$tree/var/crash"
 cp "$sources/process_cond.awk" "$sources"/*.in "$tree/lab/"
 in_tree HAVE_FADUMP=FALSE gawk -f /lab/process_cond.awk /lab/sysconfig.kdump.in >"$tree/etc/sysconfig/kdump"

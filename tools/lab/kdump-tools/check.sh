@@ -1,23 +1,31 @@
 # Runs `pagehaul kdump check` on this guest as it is, and once for each fault that is injected and mended again. A line says what
-# was found: "good" with nothing, "fault" with the expected finding first. With the argument "good" it injects nothing, with "encrypted"
-# only faults of a file of recipients.
+# was found: "good" with nothing, "fault" with what is expected, a colon, and what was found. "took" says how many seconds a check took.
+# With the argument "good" it injects nothing, with "encrypted" only faults of a file of recipients.
 settings=/etc/default/kdump-tools
 initrd=/var/lib/kdump/initrd.img-$(uname -r)
 
-found() {
-    /lab/pagehaul kdump check --json "$@" | sed -n 's/^ *"id": "\(.*\)",$/\1/p' | tr '\n' ' '
-}
-
 # Debian's udev rules load the capture kernel again even where the kernel updates it itself, and the guest has no pstore.
+found() {
+    /lab/pagehaul kdump check --json "$@" | sed -n 's/^ *"id": "\(.*\)",$/\1/p' | grep -v -x -e needless-reload -e no-pstore | tr '\n' ' '
+}
+
 good() {
-    echo "PHLAB good $(found | sed 's/needless-reload //; s/no-pstore //')"
+    echo "PHLAB good $(found)"
 }
 
-fault() { # fault FINDING: what is injected now leads to it
-    echo "PHLAB fault $1 $(found)"
+took() {
+    begin=$(date +%s%N)
+    /lab/pagehaul kdump check >/dev/null
+    end=$(date +%s%N)
+    milliseconds=$(((end - begin) / 1000000))
+    echo "PHLAB took $(printf '%d.%03d' $((milliseconds / 1000)) $((milliseconds % 1000)))"
 }
 
-setting() { # setting FINDING LINE: a line of the settings
+fault() { # fault FINDINGS: what is injected now leads to them, and to nothing else
+    echo "PHLAB fault $1 : $(found)"
+}
+
+setting() { # setting FINDINGS LINE: a line of the settings
     cp -a $settings /lab/settings
     echo "$2" >>$settings
     touch -r /lab/settings $settings
@@ -25,7 +33,7 @@ setting() { # setting FINDING LINE: a line of the settings
     mv /lab/settings $settings
 }
 
-aside() { # aside FINDING FILE: a file that is not there
+aside() { # aside FINDINGS FILE: a file that is not there
     mv "$2" "$2.aside"
     fault "$1"
     mv "$2.aside" "$2"
@@ -34,6 +42,7 @@ aside() { # aside FINDING FILE: a file that is not there
 # Debian's defaults leave a hang to the operator.
 sysctl -q -w kernel.softlockup_panic=1
 good
+took
 [ "${1-}" != good ] || exit 0
 if [ "${1-}" = encrypted ]; then
     recipients=/etc/pagehaul/recipients
@@ -43,7 +52,8 @@ if [ "${1-}" = encrypted ]; then
     cp /lab/recipients $recipients
     mv /usr/bin/makedumpfile /usr/bin/makedumpfile.aside
     cp -a /bin/true /usr/bin/makedumpfile
-    fault not-encrypted
+    # The other program is advice without recipients.
+    fault 'not-encrypted not-pagehaul'
     mv /usr/bin/makedumpfile.aside /usr/bin/makedumpfile
     good
     exit 0
@@ -66,12 +76,20 @@ setting compressed-twice KDUMP_COMPRESSION=gzip
 # Since 6.9 the capture kernel finds the boot CPU itself.
 case $(uname -r) in
 [45].* | 6.[0-8].*)
-    setting no-disable-cpu-apicid 'KDUMP_CMDLINE_APPEND="nr_cpus=2 irqpoll"'
-    setting wrong-disable-cpu-apicid 'KDUMP_CMDLINE_APPEND="nr_cpus=2 disable_cpu_apicid=7"'
+    # The capture kernel is not loaded again with the line.
+    line='systemd.unit=kdump-tools-dump.service nr_cpus=2'
+    setting 'no-disable-cpu-apicid old-command-line' "KDUMP_CMDLINE_APPEND=\"$line\""
+    setting 'wrong-disable-cpu-apicid old-command-line' "KDUMP_CMDLINE_APPEND=\"$line disable_cpu_apicid=7\""
     ;;
 esac
+mkdir -p -m 700 /root/.ssh
+echo host ssh-ed25519 AAAA >/root/.ssh/known_hosts
 setting no-ssh-key SSH=kdump@host
+rm /root/.ssh/known_hosts
+printf -- '-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\n' >/root/.ssh/kdump_id_rsa
+chmod 600 /root/.ssh/kdump_id_rsa
 setting unknown-host SSH=kdump@host
+rm -r /root/.ssh
 setting no-mount-nfs NFS=host:/export
 setting no-kernel KDUMP_KERNEL=/nowhere
 setting broken-configuration 'KDUMP_NUM_DUMPS="'
@@ -88,7 +106,9 @@ aside no-kdump $settings
 aside no-initramfs "$initrd"
 # An initramfs without modules.
 mv "$initrd" "$initrd.aside"
-(cd / && echo etc/hostname | cpio --quiet -o -H newc | gzip) >"$initrd"
+mkdir -p /lab/empty
+: >/lab/empty/init
+(cd /lab/empty && echo init | cpio --quiet -o -H newc | gzip) >"$initrd"
 fault no-driver
 mv "$initrd.aside" "$initrd"
 aside no-collector /usr/bin/makedumpfile
@@ -99,13 +119,15 @@ mv /usr/bin/makedumpfile.aside /usr/bin/makedumpfile
 
 setting old-command-line 'KDUMP_CMDLINE_APPEND="reset_devices systemd.unit=kdump-tools-dump.service nr_cpus=1 lab"'
 mount -t tmpfs -o size=64k none /var/crash
-fault target-full
+# A file system of so few bytes, in memory for lack of a disk.
+fault 'target-in-memory target-full'
 mount -o remount,size=400m /var/crash
-setting target-small 'MAKEDUMP_ARGS="-c -d 0"'
+setting 'target-in-memory target-small' 'MAKEDUMP_ARGS="-c -d 0"'
 umount /var/crash
-echo "PHLAB fault slow-target $(found --disk 900T)"
+echo "PHLAB fault slow-target : $(found --disk 900T)"
 cp -a /etc/fstab /lab/fstab
-echo '/dev/vdb /var/crash ext4 defaults 0 2' >>/etc/fstab
+# Without nofail, boot would wait for the disk, which is another finding.
+echo '/dev/vdb /var/crash ext4 nofail 0 2' >>/etc/fstab
 fault target-not-mounted
 mv /lab/fstab /etc/fstab
 

@@ -72,7 +72,10 @@ for second in $(seq 900); do
     sleep 1
 done
 case $verb in
-install) sh /lab/check.sh ;;
+install)
+    sh /lab/snapshot.sh || say error "snapshot.sh failed"
+    sh /lab/check.sh
+    ;;
 encrypt) sh /lab/check.sh encrypted ;;
 nfs) sh /lab/check.sh good ;;
 esac

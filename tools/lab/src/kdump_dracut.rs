@@ -3,6 +3,7 @@
 //!
 //! Their scripts are GPL and not part of this tree: the sources are given, and used as they are. The system around them is Debian 13.
 
+use crate::guest_tree;
 use crate::kdump_tools::{Boot, Guest, RELEASES, SILENCE, check_planned, prepared};
 use crate::tools::Tools;
 use crate::validate::process::as_root;
@@ -40,6 +41,14 @@ impl Distribution {
         match self {
             Self::Fedora => "256M",
             Self::Suse => "320M",
+        }
+    }
+
+    /// Findings of `kdump check` that the guest has since it is a Debian system with these scripts, each with its reason. None is known:
+    /// crash.sh enables the unit and sets what the distributions' kernels have.
+    fn deviations(self) -> &'static [&'static str] {
+        match self {
+            Self::Fedora | Self::Suse => &[],
         }
     }
 
@@ -103,7 +112,11 @@ fn make_disk(
 fn crash(distribution: Distribution, guest: &Guest<'_>, pagehaul: &Path, scratch: &Path) -> Result<()> {
     let checker = build::pagehaul_for_running(crate::Architecture::X86_64)?;
     let checker = fs::read(&checker).with_context(|| checker.display().to_string())?;
-    guest.put(&[("run.sh", CRASH.as_bytes()), ("pagehaul", checker.as_slice())])?;
+    guest.put(&[
+        ("run.sh", CRASH.as_bytes()),
+        ("snapshot.sh", guest_tree::SNAPSHOT.as_bytes()),
+        ("pagehaul", checker.as_slice()),
+    ])?;
     let crashkernel = distribution.crashkernel();
     let said =
         guest.run(Boot { crashkernel, crashes: true, network: false, clock: None, silence: SILENCE })?;
@@ -111,7 +124,9 @@ fn crash(distribution: Distribution, guest: &Guest<'_>, pagehaul: &Path, scratch
         said.iter().any(|(what, detail)| what == "loaded" && detail.trim() == "1"),
         "the scripts loaded no capture kernel: {said:?}"
     );
+    check_findings(distribution, &said)?;
     disk::recover(guest.tools, &guest.disk)?;
+    guest_tree::check(distribution.name(), guest, scratch)?;
     let request = format!("rdump /var/crash {}", scratch.display());
     guest.tools.run("debugfs", &["-R", &request, &guest.disk.display().to_string()])?;
     let dump = saved(&scratch.join("crash"))?;
@@ -129,6 +144,32 @@ fn crash(distribution: Distribution, guest: &Guest<'_>, pagehaul: &Path, scratch
     Ok(())
 }
 
+/// Checks that `kdump check` found nothing but advice before the crash, and what the guest is known to lack.
+fn check_findings(distribution: Distribution, said: &[(String, String)]) -> Result<()> {
+    let find = |what: &str| said.iter().find(|(name, _)| name == what).map(|(_, detail)| detail.trim());
+    let (found, name) = (find("checked").context("kdump check did not run")?, distribution.name());
+    let serious = serious(found, distribution.deviations())?;
+    ensure!(
+        serious.is_empty(),
+        "kdump check finds in a good guest with kdump of {name}: {}",
+        serious.join(", ")
+    );
+    println!(
+        "ok   kdump of {name}: kdump check finds no problem and warns of nothing, in {} s: {found}",
+        find("took").unwrap_or("?")
+    );
+    Ok(())
+}
+
+/// The findings of a line of names and severities that are more than advice, without `deviations`.
+fn serious<'a>(found: &'a str, deviations: &[&str]) -> Result<Vec<&'a str>> {
+    let words: Vec<&str> = found.split_whitespace().collect();
+    let (pairs, rest) = words.as_chunks::<2>();
+    ensure!(rest.is_empty(), "no severity: {found}");
+    let is_serious = |[id, severity]: &&[&str; 2]| *severity != "advice" && !deviations.contains(id);
+    Ok(pairs.iter().filter(is_serious).map(|[id, _]| *id).collect())
+}
+
 /// Returns the bytes that `kdump test` expected before it crashed the guest.
 fn planned(guest: &Guest<'_>) -> Result<u64> {
     let request = "cat /var/lib/pagehaul/kdump/test.json";
@@ -143,4 +184,18 @@ fn saved(crash: &Path) -> Result<PathBuf> {
     let entries = fs::read_dir(crash).with_context(|| crash.display().to_string())?;
     let mut dumps = entries.flatten().map(|entry| entry.path().join("vmcore"));
     dumps.find(|path| path.is_file()).context("no vmcore was saved; the console's log shows why")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_and_deviations_are_not_serious() {
+        let found = "no-unit problem no-pstore advice small-reservation warning ";
+        assert_eq!(serious(found, &[]).unwrap(), ["no-unit", "small-reservation"]);
+        assert_eq!(serious(found, &["no-unit"]).unwrap(), ["small-reservation"]);
+        assert!(serious("", &[]).unwrap().is_empty());
+        assert!(serious("no-unit", &[]).is_err());
+    }
 }

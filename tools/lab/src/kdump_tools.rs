@@ -2,10 +2,12 @@
 //! Debian's scripts capture the dump.
 
 mod encrypted;
+mod findings;
 
 use crate::apt::{self, Apt};
 use crate::debuginfo;
 use crate::disk::{self, Disk};
+use crate::guest_tree;
 use crate::kernels::Kernel;
 use crate::nfs::Nfs;
 use crate::server::{Server, inbox};
@@ -245,6 +247,7 @@ impl<'a> Guest<'a> {
             self.put(&[
                 ("run.sh", CRASH.as_bytes()),
                 ("check.sh", CHECK.as_bytes()),
+                ("snapshot.sh", guest_tree::SNAPSHOT.as_bytes()),
                 ("pagehaul", checker.as_slice()),
                 ("pagehaul-kdump.deb", package.as_slice()),
                 ("verb", verb_line.as_bytes()),
@@ -258,8 +261,8 @@ impl<'a> Guest<'a> {
             let said =
                 self.run(Boot { crashkernel, crashes: true, network, clock: None, silence: SILENCE })?;
             match verb {
-                Verb::Install => self.check_findings(&said)?,
-                Verb::Nfs => self.check_finds_nothing(&said)?,
+                Verb::Install => findings::check(self, &said)?,
+                Verb::Nfs => findings::check_good(self, &said)?,
                 Verb::Encrypt => encrypted::check_findings(self, &said)?,
                 Verb::Ssh | Verb::Remove => {}
             }
@@ -268,6 +271,9 @@ impl<'a> Guest<'a> {
             }
             self.check_set_up(verb, &said)?;
             disk::recover(self.tools, &self.disk)?;
+            if verb == Verb::Install {
+                guest_tree::check(self.release.suite, self, &directory)?;
+            }
             let dump = match receiver {
                 None => self.take_dump(&directory)?,
                 Some((server, received)) => self
@@ -323,33 +329,6 @@ impl<'a> Guest<'a> {
         );
         let restored = find("verify").is_empty() && find("diverted").is_empty();
         ensure!(verb != Verb::Remove || restored, "removal leaves: {} {}", find("verify"), find("diverted"));
-        Ok(())
-    }
-
-    /// Checks that `kdump check` found nothing in the guest as it is.
-    pub(crate) fn check_finds_nothing(&self, said: &[(String, String)]) -> Result<()> {
-        let mut runs = said.iter().filter(|(what, _)| what == "good").peekable();
-        ensure!(runs.peek().is_some(), "kdump check did not run");
-        for (_, found) in runs {
-            ensure!(found.trim().is_empty(), "kdump check finds in a good guest: {found}");
-        }
-        println!("ok   {}: kdump check finds nothing in the guest as it is", self.release.suite);
-        Ok(())
-    }
-
-    /// Checks that `kdump check` found nothing where nothing is wrong, and each fault that check.sh injected.
-    fn check_findings(&self, said: &[(String, String)]) -> Result<()> {
-        self.check_finds_nothing(said)?;
-        let mut faults = 0;
-        for (_, detail) in said.iter().filter(|(what, _)| what == "fault") {
-            let mut found = detail.split_whitespace();
-            let injected = found.next().unwrap_or_default();
-            ensure!(found.any(|id| id == injected), "kdump check misses a fault; it finds: {detail}");
-            faults += 1;
-        }
-        let expected = self.release.faults;
-        ensure!(faults == expected, "{faults} faults were injected, expected {expected}");
-        println!("ok   {}: kdump check finds {faults} injected faults", self.release.suite);
         Ok(())
     }
 

@@ -23,6 +23,7 @@ pub mod criu;
 
 pub mod debuginfo;
 mod disk;
+mod guest_tree;
 mod initramfs;
 pub mod kdump_dracut;
 pub mod kdump_faults;

@@ -1,6 +1,6 @@
 //! Dumps and logs of a guest with a file of recipients: age decrypts them, and nothing else reads them.
 
-use super::Guest;
+use super::{Guest, findings};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,16 +27,11 @@ pub(super) fn recipients() -> Result<String> {
 
 /// Checks what `kdump check` found in the guest: that its dumps are encrypted, and the faults of that.
 pub(super) fn check_findings(guest: &Guest<'_>, said: &[(String, String)]) -> Result<()> {
-    guest.check_finds_nothing(said)?;
+    findings::check_good(guest, said)?;
     let keys = said.iter().find(|(what, _)| what == "keys").map_or("", |(_, detail)| detail.as_str());
     ensure!(keys.contains("has 1 keys"), "kdump check does not see the recipients: {keys:?}");
-    for fault in FAULTS {
-        let found = said.iter().filter(|(what, _)| what == "fault").any(|(_, detail)| {
-            let mut found = detail.split_whitespace();
-            found.next() == Some(fault) && found.any(|id| id == fault)
-        });
-        ensure!(found, "kdump check misses {fault}");
-    }
+    let found = findings::faults(said)?;
+    ensure!(found == FAULTS, "the guest injected {found:?}");
     println!("ok   {}: kdump check sees the recipients, and {} faults", guest.release.suite, FAULTS.len());
     Ok(())
 }
