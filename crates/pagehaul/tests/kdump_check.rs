@@ -72,6 +72,12 @@ fn the_exit_status_says_how_bad_it_is() {
     let (code, text) = check(root, &["--capture-cpus", "4"]);
     assert_eq!(code, Some(4), "{text}");
     assert!(text.contains("warning  the capture kernel starts 1 of the 4 CPUs"), "{text}");
+    // Whose dump is larger than it should be.
+    write(root, "etc/default/kdump-tools", "USE_KDUMP=1\nMAKEDUMP_ARGS=\"-F -c -d x\"\n");
+    let (code, text) = check(root, &[]);
+    assert_eq!(code, Some(4), "{text}");
+    assert!(text.contains("warning  the dump level is x"), "{text}");
+    write(root, "etc/default/kdump-tools", "USE_KDUMP=1\n");
     write(root, "sys/kernel/kexec_crash_loaded", "0");
     let (code, text) = check(root, &["--json"]);
     assert_eq!(code, Some(3), "{text}");
