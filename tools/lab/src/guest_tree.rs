@@ -26,7 +26,7 @@ pub(crate) fn check(name: &str, guest: &Guest<'_>, scratch: &Path) -> Result<()>
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .current_dir(&workspace)
-        .args(["test", "--locked", "--quiet", "--package", "pagehaul-kdump-setup", "--test", "guest_trees"])
+        .args(["test", "--locked", "--quiet", "--workspace", "--test", "guest_trees"])
         .args(["--", "--ignored", "--nocapture"])
         .env("PAGEHAUL_GUEST_TREES", &trees)
         .output()
