@@ -72,6 +72,15 @@ pub fn refusal(command: &[String]) -> Option<String> {
     }
 }
 
+/// Returns why the dump of a command line of makedumpfile cannot be encrypted, if it is one: where a file of recipients asks for it, none
+/// is written.
+pub fn unencrypted(command: &[String]) -> Option<String> {
+    let (program, arguments) = command.split_first()?;
+    Path::new(program).file_name().filter(|name| *name == NAME)?;
+    let options = Options::parse(arguments.iter().map(OsString::from));
+    recipients::check(&options, 1).err().map(|error| error.sentence())
+}
+
 /// Does what the command line asks for, with messages on standard output and standard error. Returns whether the output is complete:
 /// the exit status is 0, or 1 if it is not.
 pub fn run(arguments: Vec<OsString>, host: &dyn Host) -> bool {
@@ -171,6 +180,13 @@ mod tests {
         ] {
             assert_eq!(written(line).as_deref(), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn an_elf_dump_is_not_encrypted() {
+        let refused = |line: &str| unencrypted(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert!(refused("makedumpfile -F -E -d 31").unwrap().starts_with("-E cannot be encrypted"));
+        assert_eq!(refused("makedumpfile -F -z -d 31"), None);
     }
 
     #[test]

@@ -129,6 +129,13 @@ fn options_are_refused_as_in_a_crash() {
         assert_eq!(code, Some(3), "{text}");
         assert!(text.contains("[refused-option]") && text.contains(reason), "{text}");
     }
+    // Only where dumps are to be encrypted.
+    write(root, "etc/default/kdump-tools", "USE_KDUMP=1\nMAKEDUMP_ARGS=\"-E -d 31\"\n");
+    assert!(!check(root, &[]).1.contains("refused-option"));
+    write(root, "etc/pagehaul/recipients", include_str!("../../encryption/tests/data/ssh.pub"));
+    let (code, text) = check(root, &[]);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("[refused-option]") && text.contains("-E cannot be encrypted"), "{text}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod test;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use pagehaul_kdump_setup::{Facts, Root};
+use pagehaul_kdump_setup::{Config, Facts, Root};
 use pagehaul_makedumpfile as makedumpfile;
 
 /// Plan, check, apply and prove how this machine is set up for kdump
@@ -46,12 +46,18 @@ pub(crate) fn run(arguments: &KdumpArguments) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Why pagehaul in makedumpfile's place writes no dump with the configured options. `is_encrypted` says whether there are recipients.
+fn refused(config: &Config, is_encrypted: bool) -> Option<String> {
+    let refusal = makedumpfile::refusal(&config.command_line());
+    refusal.or_else(|| makedumpfile::unencrypted(&config.command_line()).filter(|_| is_encrypted))
+}
+
 /// Reads a machine's set-up, and has makedumpfile's options read as in a crash.
 fn facts(root: &Root) -> Facts {
     let mut facts = Facts::read(root);
     if let Some(config) = &facts.config {
         facts.recipients = recipients::of_machine(root);
-        facts.refused = makedumpfile::refusal(&config.command_line());
+        facts.refused = refused(config, facts.recipients.is_some());
         facts.level = makedumpfile::written_by(&config.collector).map(|(level, _)| level.bits());
     }
     facts
