@@ -23,7 +23,7 @@ pub fn disk_rate(directory: &Path) -> Result<u64, BenchError> {
 /// The rate of the target's disk: given, measured, or assumed.
 pub(crate) fn of_target(machine: &Machine<'_>, goal: &Goal, reasons: &mut Vec<String>) -> (u64, Origin) {
     if let Some(rate) = goal.disk {
-        return (rate.max(1), Origin::Measured);
+        return (rate.max(1), Origin::Given);
     }
     match &machine.config.target {
         Target::Directory(path) if machine.is_here && !machine.is_described => match disk_rate(path) {

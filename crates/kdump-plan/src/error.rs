@@ -9,6 +9,9 @@ pub enum PlanError {
     /// The machine's memory cannot be measured.
     #[error(transparent)]
     Bench(#[from] BenchError),
+    /// The size of the machine's memory is not known.
+    #[error("the size of the memory is not known (/proc/meminfo has no MemTotal): give --memory")]
+    NoMemory,
     /// A file of rates cannot be read.
     #[error("cannot read {path}: {source}", path = path.display())]
     Io { path: PathBuf, source: io::Error },

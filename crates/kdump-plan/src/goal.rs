@@ -41,6 +41,8 @@ pub struct Goal {
     pub capture_cpus: Option<u32>,
     /// Bytes per second of the target [default: measured, if it is a local one].
     pub disk: Option<u64>,
+    /// Codec and level that the next crash writes when the plan is applied.
+    pub written: Method,
     /// Rates of a capture [default: of a sample of this machine's memory].
     pub rates: Option<Measured>,
 }

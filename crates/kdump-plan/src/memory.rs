@@ -27,6 +27,8 @@ const NOTES: u64 = 8 << 10;
 pub enum Origin {
     /// Measured here.
     Measured,
+    /// Given by who asks.
+    Given,
     /// Assumed: nothing better is known.
     Assumed,
 }

@@ -57,6 +57,9 @@ impl Plan {
     /// Plans for a machine. Measures this one's disk by a temporary file, and samples its memory.
     pub fn new(machine: &Machine<'_>, goal: &Goal) -> Result<Self, PlanError> {
         let Machine { root, facts, stack, config, .. } = *machine;
+        if facts.memory == 0 {
+            return Err(PlanError::NoMemory);
+        }
         let mut reasons = Vec::new();
         // Before memory is counted: what this frees ends in per-CPU lists.
         let (disk, disk_rate) = disk::of_target(machine, goal, &mut reasons);
@@ -95,9 +98,17 @@ impl Plan {
                 "the configured codec stays: install pagehaul-kdump first, makedumpfile may lack this one and would not compress"
                     .into(),
             );
-            if goal.method == Method::NONE {
+            if goal.written == Method::NONE {
                 reasons.push("makedumpfile's options name no codec: it does not compress the dump".into());
             }
+        }
+        if goal.written != goal.method {
+            let (planned, written) = (&goal.method, &goal.written);
+            reasons.push(format!("size and time are those of {planned}, and the dump will be of {written}: the files cannot ask for it"));
+        }
+        if let Some(reason) = &facts.refused {
+            reasons
+                .push(format!("as configured, no dump is written: pagehaul refuses the options: {reason}"));
         }
         let wanted = Settings {
             crashkernel: reserve.parameters.clone(),

@@ -140,6 +140,28 @@ fn suse_gets_its_lines() {
     );
 }
 
+/// openSUSE's scripts put the further options last, and the last of several counts.
+#[test]
+fn further_options_of_suse_that_count_are_left_to_be_changed_by_hand() {
+    let machine = Machine::suse();
+    for (options, kept) in [
+        ("-d 0", ""),
+        ("-l", ""),
+        ("--message-level 7 -z -d 17 --num-threads 2", "--message-level 7 --num-threads 2"),
+        ("-d17 -X", "-X"),
+    ] {
+        machine.write(
+            "/etc/sysconfig/kdump",
+            &format!("KDUMP_DUMPLEVEL=31\nMAKEDUMPFILE_OPTIONS=\"{options}\"\n"),
+        );
+        let found = planned(&machine, 1);
+        let left: Vec<_> = found.by_hand.iter().map(|left| &*left.line).collect();
+        assert_eq!(left, [format!("MAKEDUMPFILE_OPTIONS=\"{kept}\"")], "{options}");
+    }
+    machine.write("/etc/sysconfig/kdump", "KDUMP_DUMPLEVEL=31\nMAKEDUMPFILE_OPTIONS=\"--message-level 7\"\n");
+    assert_eq!(planned(&machine, 1).by_hand, []);
+}
+
 #[test]
 fn what_is_not_understood_is_left_to_be_changed_by_hand() {
     let machine = Machine::fedora();

@@ -369,6 +369,16 @@ fn the_codec_is_planned_by_the_program_that_is_installed() {
     }
 }
 
+#[test]
+fn memory_of_an_unknown_size_is_not_planned_for() {
+    let directory = machine();
+    let root = directory.path();
+    fs::remove_file(root.join("proc/meminfo")).unwrap();
+    let (status, _, error) = kdump("plan", root, &[]);
+    assert!(status == Some(1) && error.contains("give --memory"), "{error}");
+    assert_eq!(kdump("plan", root, &["--memory", "1T"]).0, Some(0));
+}
+
 /// Another program than pagehaul keeps its codec, and an ELF dump has none.
 #[test]
 fn a_dump_that_is_not_compressed_is_planned_as_one() {
@@ -389,6 +399,8 @@ fn a_dump_that_is_not_compressed_is_planned_as_one() {
             plan["reasons"].to_string(),
         )
     };
+    let (_, _, reasons) = plan("-d 31 --split");
+    assert!(reasons.contains("no dump is written"), "{reasons}");
     let (codec, packed, _) = plan("-d 31");
     assert_eq!(codec, "zstd:1", "pagehaul takes the codec of the plan");
     let (codec, elf, reasons) = plan("-E -d 31");
@@ -400,7 +412,10 @@ fn a_dump_that_is_not_compressed_is_planned_as_one() {
     assert!(bytes > 2 * packed && reasons.contains("name no codec"), "{bytes} {packed} {reasons}");
     let (codec, bytes, reasons) = plan("-l -d 31");
     assert_eq!((codec.as_str(), bytes), ("lzo", packed));
-    assert!(!reasons.contains("name no codec"), "{reasons}");
+    assert!(!reasons.contains("name no codec") && !reasons.contains("size and time are those"), "{reasons}");
+    // Asked for another one than the files can have.
+    let (_, text, _) = kdump("plan", root, &["--memory", "1T", "-c", "zlib:9"]);
+    assert!(text.contains("size and time are those of zlib:9, and the dump will be of lzo"), "{text}");
 }
 
 #[test]

@@ -136,6 +136,10 @@ pub fn changes(root: &Root, facts: &Facts, config: &Config, wanted: &Settings) -
             files.reserve(GRUB, "GRUB_CMDLINE_LINUX_DEFAULT", crashkernel);
             let file = config.stack.file();
             cpus::plan_suse(&mut files, config, wanted.cpus);
+            if let Some(reason) = unclear {
+                let (kept, _) = config.further_options();
+                files.leave(file, COLLECT, reason, format!("MAKEDUMPFILE_OPTIONS=\"{}\"", kept.join(" ")));
+            }
             if collector != config.collector {
                 let level = wanted.level.to_string();
                 files.assign(file, COLLECT, "KDUMP_DUMPLEVEL", Wanted::Value(&level));

@@ -3,17 +3,22 @@
 use super::edit;
 use crate::config::{Config, Stack, Target};
 
+/// `makedumpfile -F FORMAT -d LEVEL`, which openSUSE's scripts put before MAKEDUMPFILE_OPTIONS.
+const SUSE_OWN: usize = 5;
 /// Programs that copy all memory.
 const COPIES: [&str; 4] = ["cp", "dd", "scp", "cat"];
 
 impl Config {
     /// Why the program that writes the dump, or its options, are not understood: the dump may have all memory.
     pub fn unclear_collector(&self) -> Option<String> {
-        // openSUSE's scripts choose the program, and a plan changes none of the further options.
-        if self.stack == Stack::Suse {
-            return None;
-        }
+        // openSUSE's scripts choose the program, and a plan changes none of the further options. The last of several counts.
         let setting = self.stack.options();
+        if self.stack == Stack::Suse {
+            let (_, further) = self.further_options();
+            let file = self.stack.file();
+            return further
+                .then(|| format!("{setting} in {file} has a dump level or codec of its own, which counts"));
+        }
         if self.stack == Stack::KdumpTools {
             // A value of a shell, which is not quoted again in a sentence.
             return match edit::is_computed(&self.collector) {
@@ -35,6 +40,25 @@ impl Config {
     /// Whether makedumpfile writes an ELF dump, which is not compressed. A plan keeps it.
     pub fn writes_elf(&self) -> bool {
         is_elf(&self.collector)
+    }
+
+    /// Of openSUSE's MAKEDUMPFILE_OPTIONS, behind the level and the format: what is left without a level and a codec, and whether there
+    /// is one.
+    pub(super) fn further_options(&self) -> (Vec<String>, bool) {
+        let further = self.collector.get(SUSE_OWN..).unwrap_or_default();
+        let (mut kept, mut found, mut further) = (Vec::new(), false, further.iter());
+        while let Some(word) = further.next() {
+            match word.strip_prefix('-').filter(|letters| !letters.starts_with('-')) {
+                Some(letters) if letters.starts_with(['c', 'l', 'p', 'z', 'E', 'd']) => {
+                    found = true;
+                    if letters.ends_with('d') {
+                        further.next();
+                    }
+                }
+                _ => kept.push(word.clone()),
+            }
+        }
+        (kept, found)
     }
 
     /// Whether the dump goes to a program or device that cannot seek.

@@ -41,7 +41,8 @@ pub(crate) struct Planned {
     /// Pages to exclude, as for `capture` [default: 31; for `kdump test`, as configured]
     #[arg(short, long, value_name = "LEVEL")]
     dump_level: Option<DumpLevel>,
-    /// Codec and level, as for `capture` [default: zstd:1; for `kdump test`, as configured]
+    /// Codec and level, as for `capture` [default: zstd:1, or what is configured where that stays (an ELF dump, another program
+    /// than pagehaul); for `kdump test`, as configured]
     #[arg(short, long, value_name = "CODEC[:LEVEL]")]
     compress: Option<Method>,
     #[command(flatten)]
@@ -102,17 +103,23 @@ fn goal(planned: &Planned, basis: Basis, machine: &Machine<'_>) -> anyhow::Resul
     let config = machine.config;
     let best = (DumpLevel::ALL, Method::default_of(Codec::Zstd));
     let configured = makedumpfile::written_by(&config.collector).unwrap_or(best);
+    let stays = !machine.has_pagehaul() || config.writes_elf();
     let (level, method) = match basis {
         Basis::Configured => configured,
-        Basis::Best if machine.has_pagehaul() && !config.writes_elf() => best,
-        // The codec stays.
-        Basis::Best => (best.0, configured.1),
+        Basis::Best if stays => (best.0, configured.1),
+        Basis::Best => best,
     };
     let cpus = config.capture_cpus().filter(|_| basis == Basis::Configured);
     let (level, method) = (planned.dump_level.unwrap_or(level), planned.compress.unwrap_or(method));
     let rates = planned.rates.as_deref().map(|path| measured_rates(path, level, method)).transpose()?;
     let capture_cpus = planned.capture_cpus.capture_cpus.or(cpus);
-    Ok(Goal { level, method, capture_cpus, disk: planned.disk, rates })
+    // The files name a codec, without its level.
+    let written = match basis {
+        Basis::Best if stays || method == Method::NONE => configured.1,
+        Basis::Best => Method::default_of(method.codec()),
+        Basis::Configured => configured.1,
+    };
+    Ok(Goal { level, method, written, capture_cpus, disk: planned.disk, rates })
 }
 
 pub(super) fn run(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
@@ -145,6 +152,7 @@ pub(super) fn make(planned: &Planned, basis: Basis) -> anyhow::Result<Plan> {
     }
     let stack = planned.distribution.map(Distribution::stack).or(facts.stack()).unwrap_or(Stack::KdumpTools);
     let config = Config::of(stack, &root, &facts.release);
+    facts.refused = super::refused(&config, facts.recipients.is_some());
     let is_here = planned.root.is_this_machine();
     let machine = Machine { root: &root, facts: &facts, stack, config: &config, is_here, is_described };
     Ok(Plan::new(&machine, &goal(planned, basis, &machine)?)?)
