@@ -34,6 +34,8 @@ pub struct Growth {
     /// Pages that the allocator manages, if their number changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managed: Option<[Option<PageCount>; 2]>,
+    /// Pages of each moment whose struct pages cannot be read: any row or owner may have them.
+    pub lost: [PageCount; 2],
     /// Rows, and owners in them.
     pub rows: Vec<RowGrowth>,
     /// Memory cgroups, by the pages that are charged to them and their children.
@@ -83,11 +85,16 @@ fn grown(before: Option<PageCount>, after: Option<PageCount>) -> i128 {
 }
 
 impl Moment {
+    /// Returns the pages whose struct pages cannot be read.
+    fn lost(&self) -> PageCount {
+        let lost = self.rows.iter().find(|row| row.kind == RowKind::Undecided);
+        lost.map_or(PageCount::ZERO, |row| row.pages)
+    }
+
     /// Returns the pages of what has them in this moment, and how many it has in the other. `None` if it has none here, and may have
     /// the other's all the same.
     fn known(&self, pages: PageCount, other: PageCount) -> Option<PageCount> {
-        let lost =
-            self.rows.iter().find(|row| row.kind == RowKind::Undecided).map_or(0, |row| row.pages.get());
+        let lost = self.lost().get();
         (pages.get() > 0 || lost == 0 || lost < other.get()).then_some(pages)
     }
 }
@@ -134,6 +141,7 @@ pub fn growth(before: &Moment, after: &Moment) -> Result<Growth, NotComparable> 
     Ok(Growth {
         page_size: after.page_size,
         managed: (managed[0] != managed[1]).then_some(managed),
+        lost: [before.lost(), after.lost()],
         rows,
         cgroups,
         missing: [before.missing.clone(), after.missing.clone()],

@@ -23,7 +23,8 @@ const MAX_JSON: u64 = 64 << 20;
 /// Show which owners of memory grew between two moments: dumps, or outputs of `pages --owners --json`
 ///
 /// Rows, owners and memory cgroups are compared by name, the largest changes first. An owner that only one side has among its 100
-/// largest of a row has a `?` on the other, and so has what a dump that lost struct pages may have had.
+/// largest of a row has a `?` on the other, and so has what a dump that lost struct pages may have had: what it has
+/// is `≥` a number, and a change is a range.
 ///
 /// Exit status: 0, the changes were printed; 1, a moment cannot be read; 2, the command line is wrong; 3, a dump is incomplete, and what
 /// is there was compared.
