@@ -9,4 +9,4 @@ mod session;
 
 pub use layout::{Absent, CoreFile};
 pub use options::Options;
-pub use session::{MountError, Mounted, check_directory, mount};
+pub use session::{MountError, Mounted, check_directory, detach, mount};

@@ -178,7 +178,7 @@ impl Drop for Mounted {
 }
 
 /// Unmounts lazily. What is not mounted is left alone.
-fn detach(path: &Path) -> io::Result<()> {
+pub fn detach(path: &Path) -> io::Result<()> {
     match unmount(path, UnmountFlags::DETACH) {
         Ok(()) | Err(Errno::INVAL) => Ok(()),
         // A user who is not root mounted by this program, too.

@@ -9,13 +9,13 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use pagehaul_elfcore::notes;
 use pagehaul_kernel::{AddressSpace, KernelLog};
-use pagehaul_mount::{Absent, CoreFile, Options, check_directory, mount};
+use pagehaul_mount::{Absent, CoreFile, Options, check_directory, detach, mount};
 use pagehaul_vmcore::Source;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::cli::options::{Identity, ImageLayout, Threads};
-use crate::cli::{dmesg, info};
+use crate::cli::{completeness, dmesg, info};
 use crate::{printed, signals};
 
 /// Mount a dump as a directory with a plain ELF vmcore in it
@@ -74,9 +74,7 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
     arguments.identity.hold(dumps)?;
     // For as long as the process lives: the file system's threads use it.
     let source: &'static Source = Box::leak(Box::new(arguments.layout.open(dumps)?));
-    for warning in source.warnings() {
-        tell!("pagehaul: {warning}");
-    }
+    completeness::tell_warnings(source);
     let memory = source.memory();
     let platform = memory.platform();
     if platform.big_endian || !platform.wide {
@@ -150,12 +148,19 @@ fn in_background(directory: &Path) -> anyhow::Result<ExitCode> {
             rustix::io::ioctl_fionbio(&error, true)?;
             let mut said = Vec::new();
             let _ = error.read_to_end(&mut said);
-            printed::tell_lines(String::from_utf8_lossy(&said).trim_end());
+            if !said.is_empty() {
+                printed::tell_lines(String::from_utf8_lossy(&said).trim_end());
+            }
         }
         // The mount answers once this does. The serving process must not ask: killed meanwhile, it would wait for itself.
         let file = directory.join("vmcore");
-        std::fs::metadata(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        printed::unless_closed(printed::text(&line))?;
+        if let Err(error) = std::fs::metadata(&file) {
+            // Its process has ended.
+            let _ = detach(directory);
+            return Err(error).with_context(|| format!("cannot read {}", file.display()));
+        }
+        // It is mounted, whether anybody hears of it or not.
+        let _ = printed::text(&line);
         return Ok(ExitCode::SUCCESS);
     }
     let mut said = String::new();
