@@ -66,6 +66,10 @@ fn is_open(kind: RowKind) -> bool {
     matches!(kind, Anonymous | File | HugeTlb | PageTables | Shmem | Slab | Vmalloc)
 }
 
+fn is_erased(comm: &str) -> bool {
+    comm.bytes().all(|letter| letter == b'X')
+}
+
 /// Returns the name of the group that an owner is in, and whether the name is that of a group.
 fn group(kind: RowKind, owner: &Owner) -> (&str, bool) {
     match (&owner.file, kind) {
@@ -75,7 +79,10 @@ fn group(kind: RowKind, owner: &Owner) -> (&str, bool) {
             (None, _) => (&owner.name, false),
         },
         (None, kind) if kind.is_of_processes() => match owner.name.rsplit_once('/') {
-            Some((comm, pid)) if pid.bytes().all(|digit| digit.is_ascii_digit()) => (comm, true),
+            // Names that were erased are all alike.
+            Some((comm, pid)) if pid.bytes().all(|digit| digit.is_ascii_digit()) && !is_erased(comm) => {
+                (comm, true)
+            }
             _ => (&owner.name, false),
         },
         _ => (&owner.name, false),
