@@ -23,6 +23,7 @@ sum() {
 }
 sed "s/@VERSION@/$version/; s/@MAINTAINER@/$maintainer/; s/@SOURCE_SHA256@/$(sum "$out/pagehaul-$version.tar.xz")/
     s/@VENDOR_SHA256@/$(sum "$out/pagehaul-$version-vendor.tar.xz")/" packaging/source/PKGBUILD >"$out/PKGBUILD"
+cp packaging/source/pagehaul-core.install "$out/"
 
 # Debian's, with the crates as a component of the source.
 cp "$out/pagehaul-$version.tar.xz" "$scratch/pagehaul_$version.orig.tar.xz"
