@@ -1,20 +1,28 @@
 #!/bin/sh
-# Writes a bill of materials of each program to a directory, in CycloneDX: the crates that are linked into it, with versions, licences
-# and checksums. By cargo-cyclonedx.
-# Usage: scripts/sbom.sh DIRECTORY
+# Writes a bill of materials of each program that is shipped to a directory, in CycloneDX, and reads it back: the crates that are linked
+# into it or build it, with versions, licences and checksums.
+# Usage: scripts/sbom.sh DIRECTORY [x86_64|aarch64]...   (default: this machine's architecture)
 set -eu
 cd "$(dirname "$0")/.."
 out=$(realpath "$1")
-cyclonedx=$(scripts/cargo_tool.sh cargo-cyclonedx 0.5.9)
+shift
+[ $# -gt 0 ] || set -- "$(uname -m)"
 # Times of the bill are the commit's.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
-for program in pagehaul pagehaul-fleet; do
-    crate=${program#pagehaul-}
-    # It writes next to each manifest of the workspace.
-    "$cyclonedx" cyclonedx --quiet --format json --spec-version 1.5 --target x86_64-unknown-linux-musl --no-build-deps \
-        --manifest-path "crates/$crate/Cargo.toml" --override-filename "$program.cdx"
-    # Crates of this workspace are named by their paths.
-    sed "s|file://$PWD/|file:///pagehaul/|g" "crates/$crate/$program.cdx.json" >"$out/$program.cdx.json"
-    git ls-files --others --directory --exclude-standard -- '*.cdx.json' | xargs -r rm -f
+# It changes what is linked: scripts/static.sh builds without it.
+unset CARGO_RESOLVER_FEATURE_UNIFICATION
+bill() { # bill NAME KIND
+    crates=$(scripts/static.sh --crates "$2" "$arch")
+    # Word splitting is meant.
+    # shellcheck disable=SC2086
+    scripts/bill.py cyclonedx "$1" $crates >"$out/$1-$arch.cdx.json"
+    # shellcheck disable=SC2086
+    scripts/check_bill.py "$out/$1-$arch.cdx.json" $crates
+}
+for arch; do
+    bill pagehaul full
+    bill pagehaul-capture capture
+    bill pagehaul-core-handler handler
+    bill pagehaul-fleet fleet
 done

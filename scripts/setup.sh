@@ -102,7 +102,8 @@ case ${1-} in
 esac
 for purpose in "${@:-test}"; do
     case $purpose in
-    build) need_compiler; need_musl ;;
+    # Python lists the crates of what is shipped: scripts/bill.py.
+    build) need_compiler; need_musl; need python3 python3 ;;
     aarch64) need_architecture aarch64 arm64 ;;
     x86_64) need_architecture x86_64 amd64 ;;
     riscv64) need_riscv64 ;;

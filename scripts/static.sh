@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds pagehaul or pagehaul-fleet as one static file, or both, and prints their paths.
-# Usage: scripts/static.sh [capture|network|handler|full|fleet|programs] [x86_64|aarch64]
+# Usage: scripts/static.sh [--crates] [capture|network|handler|full|fleet|programs] [x86_64|aarch64]
+#   --crates  only print what it is built for and cargo's arguments that choose its crates: scripts/bill.py takes them
 #   capture  for a capture kernel's initramfs: under 10 MB, without mount, census, process and trace commands (default)
 #   network  the same, and dumps on web servers and in object stores by URL
 #   handler  the kernel's core handler: the same, with the commands of live processes
@@ -11,6 +12,8 @@
 # (scripts/test_reproducible.sh). The architecture is this machine's by default. PAGEHAUL_PROFILE=quick builds full, fleet and programs in half of the time.
 set -eu
 cd "$(dirname "$0")/.."
+print=false
+[ "${1-}" != --crates ] || { print=true; shift; }
 kind=${1:-capture}
 host=$(uname -m)
 arch=${2:-$host}
@@ -21,19 +24,36 @@ usage() {
 }
 programs=pagehaul
 profile=${PAGEHAUL_PROFILE:-release}
+features=
 case $kind in
-capture) set -- --profile capture --no-default-features; directory=capture; limit=10000000 ;;
-network) set -- --profile capture --no-default-features --features remote; directory=capture; limit=10000000 ;;
-handler) set -- --profile capture --no-default-features --features process; directory=capture; limit=10000000 ;;
-full) set -- --profile "$profile"; directory=$profile; limit=100000000 ;;
-fleet) set -- --profile "$profile"; directory=$profile; limit=100000000; programs=pagehaul-fleet ;;
-programs) set -- --profile "$profile"; directory=$profile; limit=100000000; programs="pagehaul pagehaul-fleet" ;;
+capture) features=--no-default-features ;;
+network) features="--no-default-features --features remote" ;;
+handler) features="--no-default-features --features process" ;;
+full) ;;
+fleet) programs=pagehaul-fleet ;;
+programs) programs="pagehaul pagehaul-fleet" ;;
 *) usage "kind $kind" ;;
+esac
+case $kind in
+capture | network | handler) set -- --profile capture; directory=capture; limit=10000000 ;;
+*) set -- --profile "$profile"; directory=$profile; limit=100000000 ;;
 esac
 case $arch in
 x86_64 | aarch64) ;;
 *) usage "architecture $arch" ;;
 esac
+triple=$arch-unknown-linux-musl
+if ! rustup target list --installed 2>/dev/null | grep -q "$triple"; then
+    triple=$arch-unknown-linux-gnu
+elif [ "$arch" = "$host" ] && ! command -v musl-gcc >/dev/null; then
+    triple=$arch-unknown-linux-gnu
+fi
+crates=
+for program in $programs; do crates="$crates -p $program"; done
+if $print; then
+    echo "$triple$crates${features:+ $features}"
+    exit
+fi
 # Flags for rustc, separated as CARGO_ENCODED_RUSTFLAGS has them: paths may have spaces.
 separator=$(printf '\037')
 flags=$(printf '%s' "${RUSTFLAGS-}" | tr -s ' ' '\037')
@@ -65,6 +85,17 @@ if [ "$profile" = release ]; then
     export PATH RUSTC_WORKSPACE_WRAPPER=cargo-auditable
     export CARGO_AUDITABLE_ORIG_ARGS='{"offline":false,"locked":true,"frozen":false,"config":[]}'
     cargo fetch --locked --quiet
+    # Without it, cargo-auditable lists the crates of all features that any crate of the workspace asks for. One list is of one program;
+    # two builds of it may run at once.
+    if [ "$kind" != programs ]; then
+        mkdir -p "$target/auditable"
+        CARGO_SBOM_PATH=$(realpath "$target/auditable")/$kind-$arch.json
+        # Word splitting is meant.
+        # shellcheck disable=SC2086
+        scripts/bill.py auditable $programs "$triple" $crates $features >"$CARGO_SBOM_PATH.$$"
+        mv "$CARGO_SBOM_PATH.$$" "$CARGO_SBOM_PATH"
+        export CARGO_SBOM_PATH
+    fi
     map "$(realpath -m "$target")" /target
     map "$PWD" /pagehaul
     for sources in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do
@@ -74,14 +105,7 @@ if [ "$profile" = release ]; then
     # Packages have no debug information.
     export CARGO_PROFILE_RELEASE_DEBUG=false
 fi
-triple=$arch-unknown-linux-musl
-if ! rustup target list --installed 2>/dev/null | grep -q "$triple"; then
-    triple=$arch-unknown-linux-gnu
-    flag -Ctarget-feature=+crt-static
-elif [ "$arch" = "$host" ] && ! command -v musl-gcc >/dev/null; then
-    triple=$arch-unknown-linux-gnu
-    flag -Ctarget-feature=+crt-static
-fi
+[ $triple = "$arch-unknown-linux-musl" ] || flag -Ctarget-feature=+crt-static
 if [ "$arch" != "$host" ]; then
     compiler=$arch-linux-gnu-gcc
     case $triple in
@@ -108,7 +132,9 @@ network | handler)
     export CARGO_BUILD_BUILD_DIR
     ;;
 esac
-cargo build --locked --quiet --target "$triple" --target-dir "$out" "$@" >&2
+# Word splitting is meant.
+# shellcheck disable=SC2086
+cargo build --locked --quiet --target "$triple" --target-dir "$out" "$@" $features >&2
 for program in $programs; do
     binary=$out/$triple/$directory/$program
     size=$(stat -c %s "$binary")

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds packages of HEAD twice, in directories, registries and with settings that differ, and compares them byte for byte. No path of
-# a build may be in a program.
+# a build may be in a program, and each names the crates that its bill of materials has.
 # Usage: scripts/test_reproducible.sh [PACKAGE]...   (as scripts/packages.sh; default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -43,6 +43,11 @@ while read -r first && read -r second; do
     echo "ok   $(sha256sum "$first" | cut -c 1-64)  $(basename "$first")"
 done < <(sed "s|^target|$scratch/a/source/target|" "$scratch/first" |
     paste -d '\n' - <(sed "s|^target|$scratch/another-directory-with-a-long-name/source/target|" "$scratch/second"))
+
+# What scanners read.
+mkdir "$scratch/bills"
+"$scratch/a/source/scripts/sbom.sh" "$scratch/bills"
+"$scratch/a/source/scripts/check_bills.sh" "$scratch/bills" "$scratch/a/source/target/packages"/*.deb
 
 # Programs as they are packed.
 for deb in "$scratch/a/source/target/packages"/*.deb; do
