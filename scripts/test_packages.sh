@@ -1,7 +1,8 @@
 #!/bin/bash
-# Builds the packages, installs each into a clean Debian 12 root, runs pagehaul there, removes it, and checks that nothing is
-# left. pagehaul-kdump is tried with a stand-in for makedumpfile, and in an initramfs that Debian's dracut makes; real crashes
-# are in `lab kdump-tools`. debootstrap makes the root once; it is cached with the lab's downloads. Needs root or sudo.
+# Builds the packages, installs each into a clean Debian 12 root, also by the README's own commands, runs pagehaul there, removes
+# it, and checks that nothing is left. pagehaul-kdump is tried with a stand-in for makedumpfile, and in an initramfs that Debian's
+# dracut makes; real crashes are in `lab kdump-tools`. debootstrap makes the root once; it is cached with the lab's downloads.
+# Needs root or sudo.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=${PAGEHAUL_LAB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pagehaul-lab}
@@ -49,8 +50,8 @@ in_root() {
 
 # Lists every path of the root, except the package managers' records and the test's own files.
 paths() {
-    as_root find "$root" -path "$root/var/lib/dpkg" -prune -o -path "$root/var/lib/rpm" -prune -o -path "$root/var/log" \
-        -prune -o -path "$root/test" -prune -o -print | LC_ALL=C sort
+    as_root find "$root" \( -path "$root/var/lib/dpkg" -o -path "$root/var/lib/rpm" -o -path "$root/var/log" -o \
+        -path "$root/var/lib/apt" -o -path "$root/var/cache/apt" -o -path "$root/test" \) -prune -o -print | LC_ALL=C sort
 }
 
 check_installed() {
@@ -71,15 +72,22 @@ check_installed() {
     in_root pagehaul verify /test/dump >/dev/null || fail "pagehaul verify rejects the dump"
 }
 
+# A package whose configuration is left has the state rc.
 check_removed() {
+    [ -z "$(in_root dpkg-query -W 'pagehaul*' 2>/dev/null)" ] || fail "dpkg knows a package after its purge: $(in_root dpkg-query -W 'pagehaul*')"
     paths >"$scratch/after"
     diff "$scratch/before" "$scratch/after" >"$scratch/diff" || fail "removing the $1 leaves: $(cat "$scratch/diff")"
+}
+
+is_ours() { # is_ours DIRECTORY PROGRAM: whether this makedumpfile is pagehaul, with the options of Debian's and Fedora's scripts
+    as_root chroot "$1" "$2" -v | grep -q "pagehaul $version" && as_root chroot "$1" "$2" --check-params -F -c -d 31 /proc/vmcore
 }
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 scripts/packages.sh >"$scratch/packages"
 { read -r deb; read -r rpm; read -r kdump_deb; read -r kdump_rpm; read -r fleet_deb; read -r fleet_rpm; read -r core_deb; read -r core_rpm; } <"$scratch/packages"
 xargs -d '\n' scripts/lint_packages.sh <"$scratch/packages"
+scripts/test_upstream.sh
 cargo build --locked --quiet --workspace --example vmcore
 "${CARGO_TARGET_DIR:-target}/debug/examples/vmcore" "$scratch/vmcore"
 [ -e "$clean" ] || make_clean_root
@@ -102,6 +110,23 @@ in_root sh -c 'mkdir -p /var/lib/pagehaul/kdump && echo "[]" >/var/lib/pagehaul/
 in_root dpkg -P pagehaul >/dev/null
 check_removed .deb
 echo "ok   $(basename "$deb"): installs, runs and uninstalls in Debian 12"
+
+# The README's commands, where it has the packages.
+sed -n 's/^\$ .*sudo \(apt install [^ ]*\).*/\1/p' README.md | sed "s/_amd64/_$(dpkg --print-architecture)/" >"$scratch/commands"
+[ "$(wc -l <"$scratch/commands")" = 2 ] || fail "the README installs other packages: $(cat "$scratch/commands")"
+as_root mkdir -p "$root/test/target/packages"
+as_root cp "$deb" "$kdump_deb" "$root/test/target/packages/"
+while read -r command; do
+    # Debian's own kdump-tools, which is recommended, is in no list of the root.
+    in_root sh -c "cd /test && DEBIAN_FRONTEND=noninteractive $command --yes" >"$scratch/log" 2>&1 </dev/null ||
+        { cat "$scratch/log" >&2; fail "$command fails"; }
+done <"$scratch/commands"
+check_installed
+is_ours "$root" /usr/bin/makedumpfile || fail "/usr/bin/makedumpfile is not pagehaul after the README's commands"
+in_root apt-get purge --yes pagehaul pagehaul-kdump >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; fail "apt-get purge fails"; }
+[ "$(in_root /usr/bin/makedumpfile)" = distribution ] || fail "apt-get purge does not restore makedumpfile"
+check_removed "packages that the README installs"
+echo "ok   the README's commands: install both packages, and apt-get purge removes them"
 
 # With the host's rpm. Debian's patch asks for --force-debian; the database is inside the root.
 on_root() {
@@ -153,10 +178,6 @@ on_root -e --force-debian pagehaul-core
 as_root rmdir --ignore-fail-on-non-empty "$root/usr/lib/sysctl.d"
 check_removed .rpm
 echo "ok   $(basename "$core_deb"), $(basename "$core_rpm"): install and uninstall"
-
-is_ours() { # is_ours DIRECTORY PROGRAM: whether this makedumpfile is pagehaul, with the options of Debian's and Fedora's scripts
-    as_root chroot "$1" "$2" -v | grep -q "pagehaul $version" && as_root chroot "$1" "$2" --check-params -F -c -d 31 /proc/vmcore
-}
 
 in_root dpkg -i "/test/$(basename "$kdump_deb")" >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; fail "dpkg -i failed"; }
 grep -q "makedumpfile of the distribution is" "$scratch/log" || fail "the diversion comes without a note"
