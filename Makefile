@@ -28,7 +28,7 @@ help:
 	@echo "make test-pages         the web page of triage in Chromium, which clicks"
 	@echo "make test-spark         extraction on a Spark cluster of two workers, one of which is killed"
 	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages: make packages ARCH=aarch64"
-	@echo "make release            packages, source with crates, bills of materials and SHA256SUMS: make release ARCH=\"x86_64 aarch64\""
+	@echo "make release            packages, sources for distributions, bills of materials, SHA256SUMS: make release ARCH=\"x86_64 aarch64\""
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
 	@echo "make test-kdump-faults  crash guests with one fault each in their kdump, and compare with kdump check: about an hour"
 	@echo "make test-kdump-dracut  crash guests with Fedora's and openSUSE's kdump: PAGEHAUL_KDUMP_UTILS, PAGEHAUL_SUSE_KDUMP"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes everything that a release attaches to its tag, in target/release-VERSION, from a clean commit: packages, the static binary for
-# capture kernels, the source with all crates, a bill of materials of each program, and SHA256SUMS.
+# capture kernels, the source with all crates, what distributions build from it, a bill of materials of each program, and SHA256SUMS.
 # Usage: scripts/release.sh [x86_64] [aarch64]   (default: this machine's architecture)
 set -eu
 cd "$(dirname "$0")/.."
@@ -27,9 +27,10 @@ for arch; do
     echo "== the static binary for $arch" >&2
     cp "$(scripts/static.sh capture "$arch")" "$out/pagehaul-capture-$version-$arch"
 done
-echo "== source" >&2
-scripts/source.sh "$out"
 echo "== bills of materials" >&2
-scripts/sbom.sh "$out"
+scripts/sbom.sh "$out" "$@"
+scripts/check_bills.sh "$out" "$out"/*.deb
+echo "== source" >&2
+scripts/source_packages.sh "$out"
 (cd "$out" && find . -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs -d '\n' sha256sum >SHA256SUMS)
 cat "$out/SHA256SUMS"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes source packages of HEAD in a directory: Debian's (.dsc), the .spec file for rpmbuild, and a PKGBUILD, next to the tarballs that
-# they build from. Needs dpkg-dev and debhelper.
+# Makes source packages of HEAD in a directory, next to the tarballs that they build from: the .spec file for rpmbuild, a PKGBUILD, and
+# Debian's .dsc, where dpkg-source is installed (dpkg-dev). Checks them with lintian and rpmlint, where these are.
 # Usage: scripts/source_packages.sh DIRECTORY
 set -eu
 cd "$(dirname "$0")/.."
@@ -25,9 +25,15 @@ sed "s/@VERSION@/$version/; s/@MAINTAINER@/$maintainer/; s/@SOURCE_SHA256@/$(sum
     s/@VENDOR_SHA256@/$(sum "$out/pagehaul-$version-vendor.tar.xz")/" packaging/source/PKGBUILD >"$out/PKGBUILD"
 cp packaging/source/pagehaul-core.install "$out/"
 
-# Debian's, with the crates as a component of the source.
-cp "$out/pagehaul-$version.tar.xz" "$scratch/pagehaul_$version.orig.tar.xz"
-cp "$out/pagehaul-$version-vendor.tar.xz" "$scratch/pagehaul_$version.orig-vendor.tar.xz"
+if ! command -v dpkg-source >/dev/null; then
+    echo "source_packages: dpkg-source is not on PATH (Debian package dpkg-dev): no .dsc" >&2
+    scripts/lint_packages.sh "$out/pagehaul.spec"
+    exit
+fi
+# Debian's, with the crates as a component of the source. Its names are others of the same tarballs.
+ln -f "$out/pagehaul-$version.tar.xz" "$out/pagehaul_$version.orig.tar.xz"
+ln -f "$out/pagehaul-$version-vendor.tar.xz" "$out/pagehaul_$version.orig-vendor.tar.xz"
+ln -s "$out"/pagehaul_"$version".orig*.tar.xz "$scratch/"
 tar -xf "$out/pagehaul-$version.tar.xz" -C "$scratch"
 tree=$scratch/pagehaul-$version
 mkdir "$tree/vendor"
@@ -65,5 +71,5 @@ for package in sorted(json.load(sys.stdin)["packages"], key=lambda of: of["name"
     if package["source"]:
         print(" ", package["name"], package["version"] + ":", package["license"] or "see its directory")'
 } >"$tree/debian/copyright"
-(cd "$scratch" && dpkg-source -q -b "pagehaul-$version" && mv ./*.dsc ./*.orig*.tar.xz ./*.debian.tar.xz "$out/")
-ls "$out"
+(cd "$scratch" && dpkg-source -q -b "pagehaul-$version" && mv ./*.dsc ./*.debian.tar.xz "$out/")
+scripts/lint_packages.sh "$out/pagehaul_$version-1.dsc" "$out/pagehaul.spec"

@@ -14,12 +14,12 @@ profile=${PAGEHAUL_PROFILE:-release}
 small=${PAGEHAUL_PROFILE:-capture}
 host=$(rustc -vV | sed -n 's/^host: //p')
 
-# Neither settings nor crates of who builds.
+# Neither settings nor crates of who builds. Cargo refuses two names of one directory: it has that of the tarball's own settings.
 export CARGO_HOME="$out/cargo"
-printf '[source.crates-io]\nreplace-with = "vendored"\n\n[source.vendored]\ndirectory = "%s"\n' "$crates" >"$CARGO_HOME/config.toml"
+printf '[source.crates-io]\nreplace-with = "vendored-sources"\n\n[source.vendored-sources]\ndirectory = "%s"\n' "$crates" >"$CARGO_HOME/config.toml"
 unset RUSTFLAGS CARGO_RESOLVER_FEATURE_UNIFICATION CARGO_TARGET_DIR
-# No path of the build is in the programs: neither of Rust's sources nor of the codecs' C code. The last match counts. The units are
-# those of CARGO_ENCODED_RUSTFLAGS: paths may have spaces.
+# No path of the build is in the programs: neither of Rust's sources nor of the codecs' C code. The last match counts.
+# Flags are separated as CARGO_ENCODED_RUSTFLAGS has them.
 separator=$(printf '\037')
 flags=--remap-path-prefix=$PWD=/pagehaul$separator--remap-path-prefix=$crates=/crates
 export CFLAGS="${CFLAGS-} -ffile-prefix-map=$PWD=/pagehaul -ffile-prefix-map=$crates=/crates"

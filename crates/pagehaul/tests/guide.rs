@@ -131,7 +131,7 @@ fn every_command_of_the_readme_works() {
     }
 }
 
-/// They change the machine, and build for minutes: `scripts/test_packages.sh` runs them by other names.
+/// They change the machine, and build for minutes: `scripts/test_packages.sh` runs those that install.
 #[test]
 fn the_readme_installs_what_the_scripts_build() {
     let blocks = guide::blocks_of(&repository().join("README.md"));
