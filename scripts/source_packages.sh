@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes source packages of HEAD in a directory, next to the tarballs that they build from: the .spec file for rpmbuild, a PKGBUILD, and
-# Debian's .dsc, where dpkg-source is installed (dpkg-dev). Checks them with lintian and rpmlint, where these are.
+# Debian's .dsc, where dpkg-source is installed (dpkg-dev). scripts/lint_packages.sh checks the first and the last.
 # Usage: scripts/source_packages.sh DIRECTORY
 set -eu
 cd "$(dirname "$0")/.."
@@ -27,7 +27,6 @@ cp packaging/source/pagehaul-core.install "$out/"
 
 if ! command -v dpkg-source >/dev/null; then
     echo "source_packages: dpkg-source is not on PATH (Debian package dpkg-dev): no .dsc" >&2
-    scripts/lint_packages.sh "$out/pagehaul.spec"
     exit
 fi
 # Debian's, with the crates as a component of the source. Its names are others of the same tarballs.
@@ -72,4 +71,3 @@ for package in sorted(json.load(sys.stdin)["packages"], key=lambda of: of["name"
         print(" ", package["name"], package["version"] + ":", package["license"] or "see its directory")'
 } >"$tree/debian/copyright"
 (cd "$scratch" && dpkg-source -q -b "pagehaul-$version" && mv ./*.dsc ./*.debian.tar.xz "$out/")
-scripts/lint_packages.sh "$out/pagehaul_$version-1.dsc" "$out/pagehaul.spec"
