@@ -34,6 +34,4 @@ echo "== source" >&2
 scripts/source_packages.sh "$out"
 (cd "$out" && find . -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs -d '\n' sha256sum >SHA256SUMS)
 cat "$out/SHA256SUMS"
-# Last, since lintian reads all crates: on a busy machine it had not ended after 39 minutes, 10 of them of CPU.
-echo "== lint of the source packages" >&2
-find "$out" -name '*.dsc' -print0 -o -name '*.spec' -print0 | xargs -0 scripts/lint_packages.sh
+scripts/lint_packages.sh "$out/pagehaul.spec"
