@@ -130,6 +130,8 @@ test-full: test test-pages test-spark test-store test-upload
 	$(MAKE) test-kdump KDUMP_SUITE=trixie KDUMP_TARGET=ssh
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm KDUMP_TARGET=local
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm KDUMP_TARGET=nfs
+	if [ -n "$(PAGEHAUL_KDUMP_UTILS)" ] && [ -n "$(PAGEHAUL_SUSE_KDUMP)" ]; then $(MAKE) test-kdump-dracut; \
+	else echo "not tested: Fedora's and openSUSE's kdump: PAGEHAUL_KDUMP_UTILS, PAGEHAUL_SUSE_KDUMP"; fi
 	# Crashes up to four times, until tasks reclaim memory at that moment.
 	$(LAB) validate-triage --kernel 7.2 --scenario reclaim
 	$(LAB) validate-triage --kernel 6.12-rt --scenario deadlock --scenario rtlock
