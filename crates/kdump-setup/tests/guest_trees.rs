@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use machine::Machine;
-use pagehaul_kdump_setup::{Chain, Expected, Severity, examine};
+use pagehaul_kdump_setup::{Chain, Expected, Link, Severity, State, examine};
 use table::{Edits, applies, faults};
 
 /// Names a directory of directories with the files of a machine each.
@@ -59,8 +59,15 @@ fn check(tree: &Path) {
         }
         let machine = copy(tree);
         inject(&machine);
-        let mut found = ids(&chain(&machine));
+        let chain = chain(&machine);
+        let mut found = ids(&chain);
         found.retain(|id| !before.contains(id));
+        // Programs such as xz unpack images of this machine alone.
+        let initramfs = chain.proofs.iter().find(|proof| proof.link == Link::Initramfs);
+        if id == "damaged-initramfs" && initramfs.is_some_and(|proof| proof.state == State::NotChecked) {
+            left_out.push(id);
+            continue;
+        }
         if found != [id] {
             wrong.push(format!("fault {number}, {id}: {found:?}"));
         }
