@@ -43,8 +43,8 @@ line=---------------------------------------------------------------------------
 # Word splitting is meant.
 # shellcheck disable=SC2086
 cargo tree --locked $packages --edges normal --prefix none --target "$triple" --format '{p}|{l}' >"$scratch/tree"
-# Crates of this workspace have their directory in parentheses.
-sed 's/ (\*)$//; /^[^|]* (\//d; s/ (proc-macro)|/|/' "$scratch/tree" | LC_ALL=C sort -u >"$scratch/crates"
+# Crates of this workspace have their directory in parentheses; an empty line is between packages.
+sed '/^$/d; s/ (\*)$//; /^[^|]* (\//d; s/ (proc-macro)|/|/' "$scratch/tree" | LC_ALL=C sort -u >"$scratch/crates"
 while IFS='|' read -r crate license; do
     name=${crate%% *} version=${crate##* v}
     source=$(directory "$name" "$version")
