@@ -128,8 +128,8 @@ impl Memory {
         let uses = live.uses.iter().zip(measured);
         let classes = uses
             .map(|(used, measured)| {
-                let contents = if measured.pages > 0 { Ok(measured) } else { Err(method) };
-                Class::new(used.used_for, used.pages, contents, live.page_size)
+                let measured = Some(measured).filter(|measured| measured.pages > 0);
+                Class::new(used.used_for, used.pages, measured, method, live.page_size)
             })
             .collect();
         Ok(Self {
@@ -151,7 +151,7 @@ impl Memory {
     pub(crate) fn assumed(bytes: u64, page_size: PageSize, method: Method, why: String) -> Self {
         let pages = bytes >> page_size.shift();
         let share =
-            |(used_for, share)| Class::new(used_for, (pages as f64 * share) as u64, Err(method), page_size);
+            |(used_for, share)| Class::new(used_for, (pages as f64 * share) as u64, None, method, page_size);
         let classes = PageUse::ALL.into_iter().zip(SHARES).map(share).collect();
         let ScanRate { start, pages: scan } = ASSUMED_SCAN;
         Self {
@@ -215,13 +215,18 @@ impl Class {
         if self.zero < 1.0 { self.stored / (1.0 - self.zero) } else { 0.0 }
     }
 
-    /// `contents` are what was measured, or how pages are packed whose contents are assumed.
-    fn new(used_for: PageUse, pages: u64, contents: Result<Contents, Method>, page_size: PageSize) -> Self {
+    fn new(
+        used_for: PageUse,
+        pages: u64,
+        measured: Option<Contents>,
+        method: Method,
+        page_size: PageSize,
+    ) -> Self {
+        let assumed = if method == Method::NONE { ASSUMED_COPIED } else { ASSUMED };
         // What is assumed is of pages of 4 KiB.
-        let (of, parts, contents) = match contents {
-            Ok(measured) => (measured, 1, Origin::Measured),
-            Err(Method::NONE) => (ASSUMED_COPIED, page_size.parts(), Origin::Assumed),
-            Err(_) => (ASSUMED, page_size.parts(), Origin::Assumed),
+        let (of, parts, contents) = match measured {
+            Some(measured) => (measured, 1, Origin::Measured),
+            None => (assumed, page_size.parts(), Origin::Assumed),
         };
         let sampled = of.pages as f64 / parts as f64;
         Self {
@@ -279,7 +284,7 @@ mod tests {
     fn sizes_are_a_range_by_what_may_become_of_the_kernels_pages() {
         let class = |used_for, pages| {
             let contents = Contents { pages: 100, zero: 20, stored: 80 * 1000, seconds: 1.0 };
-            Class::new(used_for, pages, Ok(contents), PageSize::KIB_4)
+            Class::new(used_for, pages, Some(contents), Method::NONE, PageSize::KIB_4)
         };
         let memory = Memory {
             classes: [PageUse::Kernel, PageUse::User, PageUse::Free].map(|of| class(of, 1000)).into(),

@@ -106,7 +106,7 @@ impl Plan {
             let (planned, written) = (&goal.method, &goal.written);
             reasons.push(format!("size and time are those of {planned}, and the dump will be of {written}: the files cannot ask for it"));
         }
-        if let Some(reason) = &facts.refused {
+        if let Some(reason) = facts.refused.as_ref().filter(|_| is_pagehaul) {
             reasons
                 .push(format!("as configured, no dump is written: pagehaul refuses the options: {reason}"));
         }

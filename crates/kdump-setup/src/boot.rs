@@ -67,14 +67,20 @@ impl NextBoot {
     }
 
     fn of_grub(root: &Root) -> Option<Self> {
-        let files = ["/boot/grub/grub.cfg", "/boot/grub2/grub.cfg"];
-        let (file, text) = files.iter().find_map(|file| Some((file, root.text(file)?)))?;
+        let (file, text) = grub_config(root)?;
         let entries: Vec<Vec<String>> = text.lines().filter(|line| is_entry(line)).map(crashkernel).collect();
         let settings = root.read("/etc/default/grub").unwrap_or_default();
         let default = shell::assignments(&settings).0.remove("GRUB_DEFAULT");
         let is_known = default.is_none_or(|default| default == "0");
         (!entries.is_empty()).then(|| Self { file: file.into(), entries, is_known })
     }
+}
+
+/// GRUB's generated file, and what is in it.
+pub(crate) fn grub_config(root: &Root) -> Option<(&'static str, String)> {
+    ["/boot/grub/grub.cfg", "/boot/grub2/grub.cfg"]
+        .into_iter()
+        .find_map(|file| Some((file, root.text(file)?)))
 }
 
 /// Whether a line of `grub.cfg` loads a kernel, and not for a rescue.

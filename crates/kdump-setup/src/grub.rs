@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::boot::{crashkernel, is_entry};
+use crate::boot::{crashkernel, grub_config, is_entry};
 use crate::root::Root;
 use crate::shell::{Atom, Script, atoms};
 
@@ -30,8 +30,8 @@ impl GrubSettings {
     /// Reads both. `None` if there are no settings, or if `/etc/grub.d/10_linux` made no entries, or such that differ. `has_directory`
     /// says whether files of the directory count.
     pub(crate) fn read(root: &Root, has_directory: bool) -> Option<Self> {
-        let files = ["/boot/grub/grub.cfg", "/boot/grub2/grub.cfg"];
-        let generated = generated(&files.iter().find_map(|file| root.text(file))?)?;
+        let (_, text) = grub_config(root)?;
+        let generated = generated(&text)?;
         let mut names = root.names(DIRECTORY);
         names.retain(|name| name.as_encoded_bytes().ends_with(b".cfg"));
         if names.is_empty() && !root.exists(SETTINGS) {

@@ -90,13 +90,12 @@ impl Moment {
         let lost = self.rows.iter().find(|row| row.kind == RowKind::Undecided);
         lost.map_or(PageCount::ZERO, |row| row.pages)
     }
+}
 
-    /// Returns the pages of what has them in this moment, and how many it has in the other. `None` if it has none here, and may have
-    /// the other's all the same.
-    fn known(&self, pages: PageCount, other: PageCount) -> Option<PageCount> {
-        let lost = self.lost().get();
-        (pages.get() > 0 || lost == 0 || lost < other.get()).then_some(pages)
-    }
+/// Returns the pages of what has `pages` in one moment and `other` in the other; `None` if it has none, and the `lost` ones may be its.
+fn known(pages: PageCount, other: PageCount, lost: PageCount) -> Option<PageCount> {
+    let is_known = pages > PageCount::ZERO || lost == PageCount::ZERO || lost < other;
+    is_known.then_some(pages)
 }
 
 /// Why two moments cannot be compared.
@@ -112,28 +111,33 @@ pub fn growth(before: &Moment, after: &Moment) -> Result<Growth, NotComparable> 
     if before.page_size != after.page_size {
         return Err(NotComparable { before: before.page_size, after: after.page_size });
     }
+    let lost = [before.lost(), after.lost()];
     let mut rows: Vec<RowGrowth> = RowKind::ALL
         .into_iter()
         .filter_map(|kind| {
             let [old, new] = [before, after].map(|moment| moment.rows.iter().find(|row| row.kind == kind));
             let [in_old, in_new] = [old, new].map(|row| row.map_or(PageCount::ZERO, |row| row.pages));
-            let owners = changes([(before, old), (after, new)].map(|(moment, row)| Kept {
-                moment,
+            let owners = changes([(lost[0], old), (lost[1], new)].map(|(lost, row)| Kept {
+                lost,
                 owners: row.map_or_else(BTreeMap::new, |row| by_name(&row.owners)),
                 all: row.is_none_or(|row| row.owner_count <= row.owners.len()),
             }));
-            let (known, later) = match kind {
-                // What is lost is known.
-                RowKind::Undecided => (Some(in_old), Some(in_new)),
-                _ => (before.known(in_old, in_new), after.known(in_new, in_old)),
+            // How much is lost is known.
+            let [lost_of_old, lost_of_new] =
+                if kind == RowKind::Undecided { [PageCount::ZERO; 2] } else { lost };
+            let row = RowGrowth {
+                kind,
+                before: known(in_old, in_new, lost_of_old),
+                after: known(in_new, in_old, lost_of_new),
+                owners,
             };
-            let row = RowGrowth { kind, before: known, after: later, owners };
             (row.growth() != 0 || !row.owners.is_empty()).then_some(row)
         })
         .collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.growth().unsigned_abs()));
     let cgroups = changes([before, after].map(|moment| Kept {
-        moment,
+        // The kernel counts them.
+        lost: PageCount::ZERO,
         owners: moment.cgroups.largest.iter().map(|cgroup| (cgroup.path.as_str(), cgroup.usage)).collect(),
         all: moment.cgroups.count <= moment.cgroups.largest.len(),
     }));
@@ -141,7 +145,7 @@ pub fn growth(before: &Moment, after: &Moment) -> Result<Growth, NotComparable> 
     Ok(Growth {
         page_size: after.page_size,
         managed: (managed[0] != managed[1]).then_some(managed),
-        lost: [before.lost(), after.lost()],
+        lost,
         rows,
         cgroups,
         missing: [before.missing.clone(), after.missing.clone()],
@@ -150,7 +154,8 @@ pub fn growth(before: &Moment, after: &Moment) -> Result<Growth, NotComparable> 
 
 /// The owners that one moment has.
 struct Kept<'a> {
-    moment: &'a Moment,
+    /// Pages that may be anyone's.
+    lost: PageCount,
     owners: BTreeMap<&'a str, PageCount>,
     /// Whether there are no more.
     all: bool,
@@ -173,7 +178,7 @@ fn changes([before, after]: [Kept<'_>; 2]) -> Vec<OwnerGrowth> {
         let found = |kept: &Kept<'_>| kept.owners.get(name).copied();
         found(kept).or_else(|| {
             let other = found(other).unwrap_or_default();
-            kept.moment.known(PageCount::ZERO, other).filter(|_| kept.all)
+            known(PageCount::ZERO, other, kept.lost).filter(|_| kept.all)
         })
     };
     let mut names: Vec<&str> = before.owners.keys().chain(after.owners.keys()).copied().collect();
@@ -275,6 +280,18 @@ mod tests {
             few.rows.iter().find(|row| row.kind == RowKind::Undecided).unwrap().after,
             Some(PageCount::ZERO)
         );
+    }
+
+    /// The kernel counts what is charged to a cgroup.
+    #[test]
+    fn cgroups_are_known_where_struct_pages_are_lost() {
+        let mut before = moment(vec![row(RowKind::Undecided, 100, &[], 0)]);
+        let mut after = before.clone();
+        let cgroup = Cgroup { path: "/a".into(), usage: PageCount::new(50), ..Cgroup::default() };
+        after.cgroups = Cgroups { count: 1, largest: vec![cgroup], ..Cgroups::default() };
+        assert_eq!(growth(&before, &after).unwrap().cgroups, [change("/a", Some(0), Some(50))]);
+        std::mem::swap(&mut before, &mut after);
+        assert_eq!(growth(&before, &after).unwrap().cgroups, [change("/a", Some(50), Some(0))]);
     }
 
     #[test]

@@ -468,10 +468,28 @@ fn a_mounted_dump_is_a_vmcore() {
     let output = setup.command(&["mount", "--background", "part.0", "mnt"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("name the other parts, too"), "{said}");
+    assert!(!said.contains("\n\n") && !said.starts_with('\n'), "{said:?}");
     let mut header = [0; 64];
     std::io::Read::read_exact(&mut std::fs::File::open(&vmcore).unwrap(), &mut header).unwrap();
     assert_eq!(header[48..52], 1_u32.to_le_bytes(), "e_flags");
     unmount(&directory);
+
+    // A truncated one is named, and a whole one is mounted without a word, also if its line cannot be printed.
+    let whole = std::fs::read(setup.path("all")).unwrap();
+    std::fs::write(setup.path("cut"), &whole[..whole.len() / 2]).unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for (dump, out, expected) in
+        [("cut", Stdio::null(), "pagehaul: cut: it is truncated\n"), ("all", full.into(), "")]
+    {
+        let mut command = setup.command(&["mount", "--background", dump, "mnt"]);
+        let output = command.stdout(out).output().unwrap();
+        assert_eq!(
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()),
+            (Some(0), expected)
+        );
+        assert!(vmcore.exists(), "{dump} is not mounted");
+        unmount(&directory);
+    }
 
     // In the foreground, ended by a signal.
     let mut child = setup

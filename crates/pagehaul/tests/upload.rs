@@ -168,7 +168,7 @@ fn a_signal_ends_an_upload_that_cannot_be_completed() {
     );
 }
 
-/// Nobody listens: it is said at once, not after all that is tried.
+/// Where nobody listens, the user hears of it before it is tried again.
 #[test]
 fn a_connection_that_is_refused_is_told_before_it_is_tried_again() {
     let directory = tempfile::tempdir().unwrap();

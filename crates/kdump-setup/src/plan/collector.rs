@@ -11,13 +11,14 @@ const COPIES: [&str; 4] = ["cp", "dd", "scp", "cat"];
 impl Config {
     /// Why the program that writes the dump, or its options, are not understood: the dump may have all memory.
     pub fn unclear_collector(&self) -> Option<String> {
-        // openSUSE's scripts choose the program, and a plan changes none of the further options. The last of several counts.
+        // openSUSE's scripts choose the program, and put these options last. A plan changes none of them.
         let setting = self.stack.options();
         if self.stack == Stack::Suse {
             let (_, further) = self.further_options();
             let file = self.stack.file();
-            return further
-                .then(|| format!("{setting} in {file} has a dump level or codec of its own, which counts"));
+            return further.then(|| {
+                format!("{setting} in {file} sets a dump level or codec, and the last of two counts")
+            });
         }
         if self.stack == Stack::KdumpTools {
             // A value of a shell, which is not quoted again in a sentence.

@@ -3,19 +3,15 @@
 use super::Fault;
 use super::edits::Edits;
 
-const LOADS: &str = "kdump-tools.service";
 const DUMPS: &str = "kdump-tools-dump.service";
 const GRUB_D: &str = "/etc/default/grub.d/kdump-tools.cfg";
 
 pub(super) const FAULTS: &[Fault] = &[
     ("no-kdump", |m| m.remove("/etc/default/kdump-tools")),
     ("disabled", |m| m.set("USE_KDUMP=0")),
-    ("unit-masked", |m| m.link("/etc/systemd/system/kdump-tools.service", "/dev/null")),
     ("unit-masked", |m| m.link("/etc/systemd/system/kdump-tools-dump.service", "/dev/null")),
     ("unit-masked", |m| m.write("/etc/systemd/system/kdump-tools-dump.service", "")),
-    ("unit-disabled", |m| m.disable(LOADS)),
     ("no-unit", |m| m.remove("/usr/lib/systemd/system/kdump-tools-dump.service")),
-    ("no-unit-program", |m| m.remove(&m.program_of(LOADS))),
     ("no-unit-program", |m| m.mode(&m.program_of(DUMPS), 0o644)),
     ("small-reservation", |m| m.kernel_says("crash_size", "134217728\n")),
     // Nothing was made anew from the settings.

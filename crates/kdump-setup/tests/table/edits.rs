@@ -28,6 +28,8 @@ pub trait Edits {
     fn kernel(&self) -> String;
     fn initramfs(&self) -> String;
     fn udev_rules(&self) -> String;
+    /// The unit that loads the capture kernel.
+    fn load_unit(&self) -> &'static str;
     /// What a unit starts.
     fn program_of(&self, unit: &str) -> String;
     /// Removes what starts a unit at boot.
@@ -157,6 +159,10 @@ impl Edits for Machine {
         let directories = ["/run/udev/rules.d", "/usr/lib/udev/rules.d"];
         let mut paths = directories.iter().flat_map(|of| names.map(|name| format!("{of}/{name}")));
         paths.find(|path| self.exists(path)).unwrap()
+    }
+
+    fn load_unit(&self) -> &'static str {
+        if self.exists("/etc/default/kdump-tools") { "kdump-tools.service" } else { "kdump.service" }
     }
 
     fn program_of(&self, unit: &str) -> String {

@@ -3,14 +3,7 @@
 use super::Fault;
 use super::edits::Edits;
 
-const UNIT: &str = "kdump.service";
-
 pub(super) const FAULTS: &[Fault] = &[
-    ("unit-masked", |m| m.link("/etc/systemd/system/kdump.service", "/dev/null")),
-    ("unit-disabled", |m| m.disable(UNIT)),
-    ("no-unit", |m| m.remove("/usr/lib/systemd/system/kdump.service")),
-    ("no-unit-program", |m| m.remove(&m.program_of(UNIT))),
-    ("no-unit-program", |m| m.mode(&m.program_of(UNIT), 0o644)),
     ("no-kernel", |m| m.remove(&format!("/boot/vmlinuz-{}", m.release()))),
     ("luks2-memory", |m| m.luks("CRYPT-LUKS2-1", "crypt UUID=cccc /etc/key luks\n")),
     ("broken-configuration", |m| {

@@ -55,6 +55,11 @@ const COMMON: &[Fault] = &[
         m.link("/etc/systemd/system/default.target", "/usr/lib/systemd/system/rescue.target")
     }),
     ("rescue-target", |m| m.edit("/proc/cmdline", |text| format!("{} single\n", text.trim()))),
+    ("unit-masked", |m| m.link(&format!("/etc/systemd/system/{}", m.load_unit()), "/dev/null")),
+    ("unit-disabled", |m| m.disable(m.load_unit())),
+    ("no-unit", |m| m.remove(&format!("/usr/lib/systemd/system/{}", m.load_unit()))),
+    ("no-unit-program", |m| m.remove(&m.program_of(m.load_unit()))),
+    ("no-unit-program", |m| m.mode(&m.program_of(m.load_unit()), 0o644)),
     ("no-kexec-program", |m| m.remove(&m.found("kexec"))),
     ("no-kexec-program", |m| m.mode(&m.found("kexec"), 0o644)),
     ("no-kexec-program", |m| m.damage(&m.found("kexec"), "")),

@@ -3,13 +3,7 @@
 use super::Fault;
 use super::edits::Edits;
 
-const UNIT: &str = "kdump.service";
-
 pub(super) const FAULTS: &[Fault] = &[
-    ("unit-masked", |m| m.link("/etc/systemd/system/kdump.service", "/dev/null")),
-    ("unit-disabled", |m| m.disable(UNIT)),
-    ("no-unit", |m| m.remove("/usr/lib/systemd/system/kdump.service")),
-    ("no-unit-program", |m| m.remove(&m.program_of(UNIT))),
     ("boot-loader-pending", |m| m.append("/etc/default/grub", "GRUB_CMDLINE_LINUX_DEFAULT=quiet")),
     ("boot-loader-pending", |m| m.append("/etc/default/grub", "GRUB_CMDLINE_LINUX=\"crashkernel=1G\"")),
     ("no-kernel", |m| {

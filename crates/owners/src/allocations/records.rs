@@ -147,7 +147,7 @@ struct Kept<'a> {
     memmap: Option<Memmap>,
 }
 
-/// What is kept of consecutive pages, from the page `first` on, and whether it could be read.
+/// The bytes that the kernel keeps of each of `CHUNK` consecutive pages, the first of them `first`, and whether they could be read.
 #[derive(Default)]
 struct Chunk {
     bytes: Vec<u8>,

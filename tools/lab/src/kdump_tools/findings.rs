@@ -3,7 +3,7 @@
 use super::Guest;
 use anyhow::{Context, Result, ensure};
 
-/// Checks that `kdump check` found nothing where nothing is wrong. Prints how long a check took, if the guest said so.
+/// Checks that `kdump check` found nothing where nothing is wrong, and prints how long a check took.
 pub(crate) fn check_good(guest: &Guest<'_>, said: &[(String, String)]) -> Result<()> {
     let mut runs = said.iter().filter(|(what, _)| what == "good").peekable();
     ensure!(runs.peek().is_some(), "kdump check did not run");
