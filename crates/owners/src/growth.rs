@@ -204,6 +204,7 @@ fn signed(pages: PageCount) -> i128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Cgroup;
 
     fn row(kind: RowKind, pages: u64, owners: &[(&str, u64)], owner_count: usize) -> Row {
         let owner = |(name, pages): &(&str, u64)| Owner {
