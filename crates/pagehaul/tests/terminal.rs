@@ -10,7 +10,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 
 use common::setup::Setup;
@@ -18,7 +19,9 @@ use common::setup::Setup;
 /// A terminal, and what is printed on it.
 struct Terminal {
     slave: File,
-    output: JoinHandle<String>,
+    /// What has come so far.
+    sent: Arc<(Mutex<Vec<u8>>, Condvar)>,
+    reader: JoinHandle<()>,
 }
 
 impl Terminal {
@@ -41,15 +44,17 @@ impl Terminal {
         // What other threads start does not inherit it: it would hold the terminal open.
         let slave =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open(name).unwrap();
-        let output = thread::spawn(move || {
-            let (mut all, mut part) = (Vec::new(), [0; 4096]);
+        let sent = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+        let copy = Arc::clone(&sent);
+        let reader = thread::spawn(move || {
+            let mut part = [0; 4096];
             // EIO: no process has the terminal open any more.
             while let Ok(read @ 1..) = master.read(&mut part) {
-                all.extend(&part[..read]);
+                copy.0.lock().unwrap().extend(&part[..read]);
+                copy.1.notify_all();
             }
-            String::from_utf8(all).unwrap().replace("\r\n", "\n")
         });
-        Self { slave, output }
+        Self { slave, sent, reader }
     }
 
     /// Starts a command on the terminal.
@@ -66,10 +71,58 @@ impl Terminal {
         (status.code(), self.text())
     }
 
+    /// Waits until this was printed.
+    fn wait_for(&self, text: &str) {
+        let has_it = |sent: &mut Vec<u8>| sent.windows(text.len()).any(|part| part == text.as_bytes());
+        drop(self.sent.1.wait_while(self.sent.0.lock().unwrap(), |sent| !has_it(sent)).unwrap());
+    }
+
     fn text(self) -> String {
         drop(self.slave);
-        self.output.join().unwrap()
+        self.reader.join().unwrap();
+        String::from_utf8(std::mem::take(&mut *self.sent.0.lock().unwrap())).unwrap().replace("\r\n", "\n")
     }
+}
+
+/// The lines that a terminal of this width has after all of `text`, without those that are empty.
+fn screen(text: &str, columns: usize) -> Vec<String> {
+    let (mut rows, mut row, mut column) = (vec![Vec::new()], 0_usize, 0_usize);
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\r' => column = 0,
+            '\n' => (row, column) = (row + 1, 0),
+            '\u{1b}' => {
+                assert_eq!(characters.next(), Some('['));
+                let parameters: String =
+                    characters.by_ref().take_while(|&next| !next.is_ascii_alphabetic()).collect();
+                // `take_while` took the letter, which is before what is left.
+                let letter = text[..text.len() - characters.as_str().len()].chars().last().unwrap();
+                let number = parameters.parse().unwrap_or(1);
+                match letter {
+                    'A' => row = row.saturating_sub(number),
+                    'B' => row += number,
+                    'K' if parameters == "2" => rows[row].clear(),
+                    'K' => rows[row].truncate(column),
+                    'm' | 'h' | 'l' => {}
+                    _ => panic!("a sequence that is not known: {parameters}{letter}"),
+                }
+            }
+            _ => {
+                if column == columns {
+                    (row, column) = (row + 1, 0);
+                }
+                rows.resize(rows.len().max(row + 1), Vec::new());
+                let width = rows[row].len().max(column + 1);
+                rows[row].resize(width, ' ');
+                rows[row][column] = character;
+                column += 1;
+            }
+        }
+        rows.resize(rows.len().max(row + 1), Vec::new());
+    }
+    let lines = rows.into_iter().map(|row| row.into_iter().collect::<String>().trim_end().to_owned());
+    lines.filter(|line| !line.is_empty()).collect()
 }
 
 /// A pager.
@@ -237,5 +290,27 @@ fn lines_fit_terminals_of_80_and_200_columns() {
                 assert!(line.chars().count() <= usize::from(columns) || is_word, "{arguments:?}: {line}");
             }
         }
+    }
+}
+
+#[test]
+fn an_interrupted_command_leaves_no_part_of_its_bar() {
+    let setup = Setup::noisy();
+    for columns in [80, 200] {
+        let terminal = Terminal::new(columns);
+        // A pipe that nobody reads holds the capture until the bar is there.
+        let mut capture = command(&setup, &["capture", "-d", "0", "-c", "none", "vmcore", "-"]);
+        let mut child =
+            capture.stdout(Stdio::piped()).stderr(terminal.slave.try_clone().unwrap()).spawn().unwrap();
+        drop(capture);
+        terminal.wait_for("ETA");
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        std::io::copy(&mut child.stdout.take().unwrap(), &mut std::io::sink()).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+        let text = terminal.text();
+        let lines = screen(&text, usize::from(columns));
+        assert!(lines.concat().contains("stopped by a signal"), "{lines:#?}");
+        assert!(!lines.iter().any(|line| line.contains("ETA") || line.contains("[=")), "{lines:#?}");
     }
 }

@@ -27,6 +27,8 @@ enum Command {
     Kernels,
     /// Fetch CRIU of Debian 13 and print its path.
     Criu,
+    /// Print the path of a makedumpfile: from PATH, or Debian's newest with its libraries.
+    Makedumpfile,
     /// Print the path of a Python that has drgn.
     Python,
     /// Crash a kernel, capture it, and print where the results are.
@@ -250,6 +252,10 @@ pub fn run() -> Result<()> {
         }
         Command::Criu => {
             println!("{}", criu::criu()?.display());
+            Ok(())
+        }
+        Command::Makedumpfile => {
+            println!("{}", oracle::makedumpfile()?.display());
             Ok(())
         }
         Command::Crash(arguments) => crash::crash(arguments),
