@@ -65,7 +65,8 @@ fn makedumpfile_of(suite: &str, architecture: Architecture) -> Result<PathBuf> {
     let directory = cache::directory()?.join("tools").join(format!("makedumpfile-{suite}{suffix}"));
     cache::once(&directory, |draft| {
         Apt::with_packages_for(architecture, &[suite], false)?.unpack_closure(&["makedumpfile"], draft)?;
-        // Its libraries are newer than the machine's, so it runs on the loader that comes with them.
+        // Its libraries are newer than the machine's, so it runs on the loader that comes with them. Its threads end by libgcc_s, which
+        // the C library then does not always find.
         let script = format!(
             "#!/bin/sh\n\
             here=$(dirname \"$(readlink -f \"$0\")\")\n\
@@ -74,7 +75,7 @@ fn makedumpfile_of(suite: &str, architecture: Architecture) -> Result<PathBuf> {
             [ -e \"$loader\" ] && break\ndone\n\
             for program in \"$here\"/usr/sbin/makedumpfile \"$here\"/usr/bin/makedumpfile; do\n\
             [ -e \"$program\" ] && break\ndone\n\
-            exec {emulator} \"$loader\" --library-path \"$libraries\" \"$program\" \"$@\"\n"
+            exec {emulator} \"$loader\" --library-path \"$libraries\" --preload libgcc_s.so.1 \"$program\" \"$@\"\n"
         );
         let path = draft.join("makedumpfile");
         fs::write(&path, script).with_context(|| path.display().to_string())?;
