@@ -44,7 +44,9 @@ const ANNOUNCED_BLOCKS: u64 = 16;
 const MAX_FILES: usize = 1 << 20;
 
 /// The name of owners that cannot be told, as what names them was not read.
-const NOT_KNOWN: &str = "owner not known";
+pub(crate) const NOT_KNOWN: &str = "owner not known";
+/// How the names of slab caches begin that the list of caches lacks.
+pub(crate) const UNKNOWN_CACHE: &str = "unknown cache ";
 
 /// How much is done to find owners.
 #[derive(Debug, Clone, Copy)]
@@ -96,6 +98,8 @@ pub fn balance(
         PerCpuChunks::default()
     });
     missing.extend(chunks.broken.map(|why| format!("per-CPU memory: {why}")));
+    // What follows is of names and details, unless it says so.
+    let is_whole = missing.is_empty();
     let blocks = PageBlocks::read(machine, kernel, end).unwrap_or_else(|why| {
         missing.push(format!("types of page blocks: {why}"));
         PageBlocks::default()
@@ -113,8 +117,10 @@ pub fn balance(
         populated: populated.map(|pages| pages.get() as i64),
         ..Parts::default()
     };
-    let mut builder = Builder { machine, rules: &rules, tasks: &tasks, rows: HashMap::new(), parts, missing };
+    let rows = HashMap::new();
+    let mut builder = Builder { machine, rules: &rules, tasks: &tasks, rows, parts, missing, is_whole };
     let (found, broken) = caches(machine).unwrap_or_else(|why| (Vec::new(), Some(why.to_string())));
+    builder.is_whole &= broken.is_none();
     builder.missing.extend(broken.map(|why| format!("slab: {why}")));
     let asked = match effort.references {
         References::Never => false,
@@ -171,6 +177,7 @@ struct Builder<'a> {
     rows: HashMap<RowKind, (u64, Vec<Owner>)>,
     parts: Parts,
     missing: Vec<String>,
+    is_whole: bool,
 }
 
 impl Builder<'_> {
@@ -211,10 +218,12 @@ impl Builder<'_> {
         let sites = sites(machine, &mut self.missing);
         self.notes(&tally);
         if processes.exhausted() {
+            self.is_whole = false;
             self.missing
                 .push("processes: too many mappings of anonymous memory, the rest has no process".into());
         }
         let (cgroups, broken) = cgroups(machine, self.tasks);
+        self.is_whole &= broken.is_none();
         self.missing.extend(broken);
         Balance { stacks, sites, ..self.finish(&tally, caches, cgroups) }
     }
@@ -393,6 +402,7 @@ impl Builder<'_> {
                 .push(format!("page tables: processes count {sum} pages, more than the {pages} there are"));
             // Counters can be ahead of the tables, or damaged.
             if sum - *pages > *pages / 8 {
+                self.is_whole = false;
                 return;
             }
         }
@@ -413,7 +423,7 @@ impl Builder<'_> {
             let name = match names.get(cache) {
                 Some(name) => (*name).to_owned(),
                 None if *cache == 0 || caches.is_empty() => NOT_KNOWN.into(),
-                None => format!("unknown cache {cache:#x}"),
+                None => format!("{UNKNOWN_CACHE}{cache:#x}"),
             };
             *by_name.entry(name).or_default() += pages;
         }
@@ -545,11 +555,13 @@ impl Builder<'_> {
 
     fn notes(&mut self, tally: &Tally) {
         if tally.cut > 0 {
+            self.is_whole = false;
             self.add(RowKind::NoOwner, tally.cut);
             self.missing.push(format!("owners: {} pages of more owners than are counted", tally.cut));
         }
         let claims = &self.rules.claims;
         if claims.cut > PageCount::ZERO {
+            self.is_whole = false;
             self.missing
                 .push(format!("walks: {} pages in more runs than are kept have no owner", claims.cut.get()));
         }
@@ -607,6 +619,8 @@ impl Builder<'_> {
             slab_users: None,
             identities: Vec::new(),
             missing: std::mem::take(&mut self.missing),
+            is_whole: self.is_whole,
+            incomplete: false,
         };
         balance.identities = identities(
             self.machine,

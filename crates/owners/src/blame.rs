@@ -247,6 +247,8 @@ mod tests {
             slab_users: None,
             identities: Vec::new(),
             missing: Vec::new(),
+            is_whole: true,
+            incomplete: false,
         }
     }
 

@@ -1,11 +1,16 @@
 //! What grew between two moments of one machine.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use pagehaul_machine::{PageCount, PageSize};
 use serde::{Deserialize, Serialize};
 
+use crate::balance::{NOT_KNOWN, UNKNOWN_CACHE};
 use crate::report::{Balance, Cgroups, Owner, Row, RowKind};
+
+/// How the sentence begins that each reading of a running kernel has in `missing`. Nothing is lost by it.
+const OF_LIVE: &str = "the kernel ran on while";
 
 /// The part of a balance that is compared: what [`Balance`] is written as in JSON can be read again.
 #[derive(Debug, Clone, Deserialize)]
@@ -17,12 +22,17 @@ pub struct Moment {
     cgroups: Cgroups,
     #[serde(default)]
     missing: Vec<String>,
+    /// `None`: of a pagehaul that did not write it.
+    #[serde(default)]
+    is_whole: Option<bool>,
+    #[serde(default)]
+    incomplete: bool,
 }
 
 impl From<Balance> for Moment {
     fn from(balance: Balance) -> Self {
-        let Balance { page_size, managed, rows, cgroups, missing, .. } = balance;
-        Self { page_size, managed, rows, cgroups, missing }
+        let Balance { page_size, managed, rows, cgroups, missing, is_whole, incomplete, .. } = balance;
+        Self { page_size, managed, rows, cgroups, missing, is_whole: Some(is_whole), incomplete }
     }
 }
 
@@ -34,8 +44,10 @@ pub struct Growth {
     /// Pages that the allocator manages, if their number changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managed: Option<[Option<PageCount>; 2]>,
-    /// Pages of each moment whose struct pages cannot be read: any row or owner may have them.
+    /// Pages of each moment whose struct pages cannot be read.
     pub lost: [PageCount; 2],
+    /// Whether struct pages or structures of each moment cannot be read, so that its rows are lower bounds or not known.
+    pub damaged: [bool; 2],
     /// Rows, and owners in them.
     pub rows: Vec<RowGrowth>,
     /// Memory cgroups, by the pages that are charged to them and their children.
@@ -44,15 +56,17 @@ pub struct Growth {
     pub missing: [Vec<String>; 2],
 }
 
-/// A row that changed, or has owners that did.
+/// A row that changed or may have, or has owners that did.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RowGrowth {
     pub kind: RowKind,
-    /// `None`: it has none that is known, and struct pages that cannot be read may have the other moment's.
+    /// `None`: the moment is damaged, and nothing is known of this row.
     pub before: Option<PageCount>,
     /// The same of the later moment.
     pub after: Option<PageCount>,
-    /// Owners that changed.
+    /// Whether `before` and `after` are lower bounds: more pages can be among those that are lost.
+    pub at_least: [bool; 2],
+    /// Owners that changed. None are listed if those of one moment are not known.
     pub owners: Vec<OwnerGrowth>,
 }
 
@@ -60,21 +74,23 @@ pub struct RowGrowth {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OwnerGrowth {
     pub name: String,
-    /// `None`: it is not among the largest owners that were kept, or struct pages that cannot be read may be its.
+    /// `None`: it is not among the largest owners that were kept, or the moment is damaged, and does not have it.
     pub before: Option<PageCount>,
     /// The same of the later moment.
     pub after: Option<PageCount>,
+    /// Whether `before` and `after` are lower bounds.
+    pub at_least: [bool; 2],
 }
 
 impl RowGrowth {
-    /// Returns by how many pages it grew, or the most that is known.
+    /// Returns the difference of the numbers that are known.
     pub fn growth(&self) -> i128 {
         grown(self.before, self.after)
     }
 }
 
 impl OwnerGrowth {
-    /// Returns by how many pages it grew, or the most that is known.
+    /// Returns the difference of the numbers that are known.
     pub fn growth(&self) -> i128 {
         grown(self.before, self.after)
     }
@@ -85,17 +101,113 @@ fn grown(before: Option<PageCount>, after: Option<PageCount>) -> i128 {
 }
 
 impl Moment {
+    /// Returns whether struct pages or structures cannot be read. A lost struct page breaks lists and blocks, so that pages which are not
+    /// lost change rows, too.
+    pub fn is_damaged(&self) -> bool {
+        self.lost() > PageCount::ZERO || !self.is_walked()
+    }
+
+    /// Returns whether the dump lacks pages, or struct pages cannot be read.
+    pub fn is_incomplete(&self) -> bool {
+        self.incomplete || self.lost() > PageCount::ZERO
+    }
+
+    /// Returns whether no row is left, as the struct pages of all memory are lost.
+    pub fn lost_all(&self) -> bool {
+        self.is_damaged() && self.rows.iter().all(|row| row.kind == RowKind::Undecided)
+    }
+
+    /// Returns whether all structures but struct pages were read.
+    fn is_walked(&self) -> bool {
+        // Without the field, a sentence that is harmless cannot be told from others.
+        self.is_whole.unwrap_or_else(|| self.missing.iter().all(|why| why.starts_with(OF_LIVE)))
+    }
+
+    fn row(&self, kind: RowKind) -> Option<&Row> {
+        self.rows.iter().find(|row| row.kind == kind)
+    }
+
     /// Returns the pages whose struct pages cannot be read.
     fn lost(&self) -> PageCount {
-        let lost = self.rows.iter().find(|row| row.kind == RowKind::Undecided);
-        lost.map_or(PageCount::ZERO, |row| row.pages)
+        self.row(RowKind::Undecided).map_or(PageCount::ZERO, |row| row.pages)
+    }
+
+    /// Returns what is known of the pages of a row.
+    fn pages(&self, kind: RowKind) -> Known {
+        let row = self.row(kind);
+        let pages = row.map_or(PageCount::ZERO, |row| row.pages);
+        // How much is lost is known.
+        if !self.is_damaged() || kind == RowKind::Undecided {
+            return Known { pages: Some(pages), at_least: false };
+        }
+        let least = match kind {
+            kind if !is_marked(kind) => PageCount::ZERO,
+            // Files whose inodes cannot be read can be shared memory.
+            RowKind::File if !self.is_walked() => row.map_or(PageCount::ZERO, |row| {
+                row.owners.iter().filter(|owner| owner.file.is_some()).map(|owner| owner.pages).sum()
+            }),
+            _ => pages,
+        };
+        // That it has at least nothing says nothing.
+        let is_known = least > PageCount::ZERO;
+        Known { pages: is_known.then_some(least), at_least: is_known }
+    }
+
+    /// Returns the owners of a row; `None` if they are not known.
+    fn owners(&self, kind: RowKind) -> Option<Kept<'_>> {
+        let row = self.row(kind);
+        let owners: Vec<&Owner> = row.map_or_else(Vec::new, |row| row.owners.iter().collect());
+        if !self.is_damaged() {
+            let all = row.is_none_or(|row| row.owner_count <= row.owners.len());
+            return Some(Kept { owners: by_name(&owners), all, at_least: false });
+        }
+        let has_least: fn(&Owner) -> bool = match kind {
+            kind if !is_marked(kind) => return None,
+            _ if self.is_walked() => |_: &Owner| true,
+            // Which process has a page is found in others' mappings, which can be lost.
+            RowKind::Anonymous | RowKind::HugeTlb => return None,
+            RowKind::File | RowKind::Shmem => |owner: &Owner| owner.file.is_some(),
+            _ => |owner: &Owner| owner.name != NOT_KNOWN && !owner.name.starts_with(UNKNOWN_CACHE),
+        };
+        let owners: Vec<&Owner> = owners.into_iter().filter(|owner| has_least(owner)).collect();
+        Some(Kept { owners: by_name(&owners), all: false, at_least: true })
     }
 }
 
-/// Returns the pages of what has `pages` in one moment and `other` in the other; `None` if it has none, and the `lost` ones may be its.
-fn known(pages: PageCount, other: PageCount, lost: PageCount) -> Option<PageCount> {
-    let is_known = pages > PageCount::ZERO || lost == PageCount::ZERO || lost < other;
-    is_known.then_some(pages)
+/// Returns whether the pages of a row are those whose own struct pages, or whose heads', say so: such a row loses pages, but never gains
+/// any from damage. All others have pages by walks, by counters, or because nothing else has them.
+fn is_marked(kind: RowKind) -> bool {
+    match kind {
+        RowKind::Free
+        | RowKind::Unaccepted
+        | RowKind::Anonymous
+        | RowKind::File
+        | RowKind::Shmem
+        | RowKind::HugeTlb
+        | RowKind::Slab
+        | RowKind::PagePool
+        | RowKind::Zsmalloc
+        | RowKind::Typed
+        | RowKind::HwPoison
+        | RowKind::Undecided => true,
+        // Large kmalloc is a counter's difference until 6.18, and pages of balloons are in part outside of what is managed.
+        RowKind::PerCpuLists
+        | RowKind::LargeKmalloc
+        | RowKind::Vmalloc
+        | RowKind::KernelStacks
+        | RowKind::PageTables
+        | RowKind::PerCpu
+        | RowKind::Pipes
+        | RowKind::Offline
+        | RowKind::NoOwner => false,
+    }
+}
+
+/// What one moment says of a number.
+#[derive(Clone, Copy)]
+struct Known {
+    pages: Option<PageCount>,
+    at_least: bool,
 }
 
 /// Why two moments cannot be compared.
@@ -111,58 +223,69 @@ pub fn growth(before: &Moment, after: &Moment) -> Result<Growth, NotComparable> 
     if before.page_size != after.page_size {
         return Err(NotComparable { before: before.page_size, after: after.page_size });
     }
-    let lost = [before.lost(), after.lost()];
+    let moments = [before, after];
+    let damaged = moments.map(Moment::is_damaged);
     let mut rows: Vec<RowGrowth> = RowKind::ALL
         .into_iter()
         .filter_map(|kind| {
-            let [old, new] = [before, after].map(|moment| moment.rows.iter().find(|row| row.kind == kind));
-            let [in_old, in_new] = [old, new].map(|row| row.map_or(PageCount::ZERO, |row| row.pages));
-            let owners = changes([(lost[0], old), (lost[1], new)].map(|(lost, row)| Kept {
-                lost,
-                owners: row.map_or_else(BTreeMap::new, |row| by_name(&row.owners)),
-                all: row.is_none_or(|row| row.owner_count <= row.owners.len()),
-            }));
-            // How much is lost is known.
-            let [lost_of_old, lost_of_new] =
-                if kind == RowKind::Undecided { [PageCount::ZERO; 2] } else { lost };
+            let [old, new] = moments.map(|moment| moment.pages(kind));
+            let owners = before.owners(kind).zip(after.owners(kind));
             let row = RowGrowth {
                 kind,
-                before: known(in_old, in_new, lost_of_old),
-                after: known(in_new, in_old, lost_of_new),
-                owners,
+                before: old.pages,
+                after: new.pages,
+                at_least: [old.at_least, new.at_least],
+                owners: owners.map_or_else(Vec::new, |(old, new)| changes([old, new], damaged)),
             };
+            // What one moment does not know, and the other does not have, is no news.
             (row.growth() != 0 || !row.owners.is_empty()).then_some(row)
         })
         .collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.growth().unsigned_abs()));
-    let cgroups = changes([before, after].map(|moment| Kept {
-        // The kernel counts them.
-        lost: PageCount::ZERO,
-        owners: moment.cgroups.largest.iter().map(|cgroup| (cgroup.path.as_str(), cgroup.usage)).collect(),
-        all: moment.cgroups.count <= moment.cgroups.largest.len(),
-    }));
+    rows.sort_by_key(|row| order([row.before, row.after], row.at_least, damaged));
+    let cgroups = changes(
+        moments.map(|moment| Kept {
+            owners: moment
+                .cgroups
+                .largest
+                .iter()
+                .map(|cgroup| (cgroup.path.as_str(), cgroup.usage))
+                .collect(),
+            // The kernel counts their pages, but can have lost a cgroup.
+            all: moment.is_walked() && moment.cgroups.count <= moment.cgroups.largest.len(),
+            at_least: false,
+        }),
+        damaged,
+    );
     let managed = [before.managed, after.managed];
     Ok(Growth {
         page_size: after.page_size,
         managed: (managed[0] != managed[1]).then_some(managed),
-        lost,
+        lost: moments.map(Moment::lost),
+        damaged,
         rows,
         cgroups,
         missing: [before.missing.clone(), after.missing.clone()],
     })
 }
 
+/// Orders changes: those of which nothing is known last, the others by size.
+fn order(moments: [Option<PageCount>; 2], at_least: [bool; 2], damaged: [bool; 2]) -> (bool, Reverse<u128>) {
+    let is_lost = |at: usize| moments[at].is_none() && damaged[at];
+    let is_unknown = at_least == [true; 2] || is_lost(0) || is_lost(1);
+    (is_unknown, Reverse(grown(moments[0], moments[1]).unsigned_abs()))
+}
+
 /// The owners that one moment has.
 struct Kept<'a> {
-    /// Pages that may be anyone's.
-    lost: PageCount,
     owners: BTreeMap<&'a str, PageCount>,
     /// Whether there are no more.
     all: bool,
+    /// Whether they can have more pages.
+    at_least: bool,
 }
 
 /// Files that were deleted can have the name of another.
-fn by_name(owners: &[Owner]) -> BTreeMap<&str, PageCount> {
+fn by_name<'a>(owners: &[&'a Owner]) -> BTreeMap<&'a str, PageCount> {
     let mut named = BTreeMap::new();
     for owner in owners {
         let pages: &mut PageCount = named.entry(owner.name.as_str()).or_default();
@@ -171,29 +294,31 @@ fn by_name(owners: &[Owner]) -> BTreeMap<&str, PageCount> {
     named
 }
 
-/// The owners whose pages changed, by the size of the change. Of one that only one moment kept, while the other left out smaller ones,
-/// the other number is not known.
-fn changes([before, after]: [Kept<'_>; 2]) -> Vec<OwnerGrowth> {
-    let pages = |kept: &Kept<'_>, other: &Kept<'_>, name| {
-        let found = |kept: &Kept<'_>| kept.owners.get(name).copied();
-        found(kept).or_else(|| {
-            let other = found(other).unwrap_or_default();
-            known(PageCount::ZERO, other, kept.lost).filter(|_| kept.all)
-        })
+/// The owners whose pages changed, by the size of the change. Of one that only one moment kept, while the other left out smaller ones or
+/// lost some, the other number is not known.
+fn changes(moments: [Kept<'_>; 2], damaged: [bool; 2]) -> Vec<OwnerGrowth> {
+    let known = |kept: &Kept<'_>, name: &str| match kept.owners.get(name) {
+        Some(pages) => Known { pages: Some(*pages), at_least: kept.at_least },
+        None => Known { pages: kept.all.then_some(PageCount::ZERO), at_least: false },
     };
+    let [before, after] = &moments;
     let mut names: Vec<&str> = before.owners.keys().chain(after.owners.keys()).copied().collect();
     names.sort_unstable();
     names.dedup();
     let mut changed: Vec<OwnerGrowth> = names
         .into_iter()
-        .map(|name| OwnerGrowth {
-            name: name.into(),
-            before: pages(&before, &after, name),
-            after: pages(&after, &before, name),
+        .map(|name| {
+            let [old, new] = [known(before, name), known(after, name)];
+            OwnerGrowth {
+                name: name.into(),
+                before: old.pages,
+                after: new.pages,
+                at_least: [old.at_least, new.at_least],
+            }
         })
         .filter(|owner| owner.before != owner.after)
         .collect();
-    changed.sort_by_key(|owner| std::cmp::Reverse(owner.growth().unsigned_abs()));
+    changed.sort_by_key(|owner| order([owner.before, owner.after], owner.at_least, damaged));
     changed
 }
 
@@ -204,7 +329,7 @@ fn signed(pages: PageCount) -> i128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Cgroup;
+    use crate::report::{Cgroup, FileDetail};
 
     fn row(kind: RowKind, pages: u64, owners: &[(&str, u64)], owner_count: usize) -> Row {
         let owner = |(name, pages): &(&str, u64)| Owner {
@@ -222,6 +347,7 @@ mod tests {
             rows,
             cgroups: Cgroups::default(),
             missing: Vec::new(),
+            is_whole: Some(true),
         }
     }
 
@@ -230,7 +356,14 @@ mod tests {
             name: name.into(),
             before: before.map(PageCount::new),
             after: after.map(PageCount::new),
+            at_least: [false; 2],
         }
+    }
+
+    /// What is known of a row: both numbers, and whether they are lower bounds. `None`: it is not listed.
+    fn of(growth: &Growth, kind: RowKind) -> Option<([Option<u64>; 2], [bool; 2])> {
+        let row = growth.rows.iter().find(|row| row.kind == kind)?;
+        Some(([row.before, row.after].map(|pages| pages.map(PageCount::get)), row.at_least))
     }
 
     #[test]
@@ -262,25 +395,107 @@ mod tests {
         assert_eq!(growth.rows[0].owners, [change("/b", None, Some(7)), change("/a", Some(6), Some(0))]);
     }
 
+    /// One struct page of a machine that did not change: pages that are not lost leave their rows, too.
+    #[test]
+    fn a_lost_struct_page_is_no_growth() {
+        let whole = moment(vec![
+            row(RowKind::Slab, 70, &[("dentry", 65), ("inode", 5)], 2),
+            row(RowKind::PageTables, 222, &[("init/1", 222)], 1),
+            row(RowKind::NoOwner, 872, &[("perhaps of slab kmalloc-64", 20), ("compound pages", 852)], 2),
+            row(RowKind::PerCpuLists, 4862, &[], 0),
+        ]);
+        let lost = moment(vec![
+            row(RowKind::Slab, 69, &[("dentry", 64), ("inode", 5)], 2),
+            row(RowKind::PageTables, 247, &[("init/1", 247)], 1),
+            row(RowKind::Undecided, 1, &[], 0),
+            row(RowKind::NoOwner, 4710, &[("perhaps of slab kmalloc-64", 742), ("compound pages", 3968)], 2),
+            row(RowKind::PerCpuLists, 950, &[], 0),
+        ]);
+        let later = growth(&whole, &lost).unwrap();
+        assert_eq!(later.damaged, [false, true]);
+        assert_eq!(of(&later, RowKind::Slab), Some(([Some(70), Some(69)], [false, true])));
+        for (kind, pages) in
+            [(RowKind::PageTables, 222), (RowKind::NoOwner, 872), (RowKind::PerCpuLists, 4862)]
+        {
+            assert_eq!(of(&later, kind), Some(([Some(pages), None], [false; 2])), "{kind:?}");
+        }
+        assert!(later.rows.iter().all(|row| row.kind == RowKind::Slab || row.owners.is_empty()));
+        let dentry = OwnerGrowth { at_least: [false, true], ..change("dentry", Some(65), Some(64)) };
+        assert_eq!(later.rows.iter().find(|row| row.kind == RowKind::Slab).unwrap().owners, [dentry]);
+        // What is known comes first.
+        let kinds: Vec<_> = later.rows.iter().map(|row| row.kind).collect();
+        assert_eq!(kinds[2..], [RowKind::PerCpuLists, RowKind::NoOwner, RowKind::PageTables]);
+        assert_eq!(of(&later, RowKind::Undecided), Some(([Some(0), Some(1)], [false; 2])));
+        let earlier = growth(&lost, &whole).unwrap();
+        assert_eq!(of(&earlier, RowKind::Slab), Some(([Some(69), Some(70)], [true, false])));
+        assert_eq!(of(&earlier, RowKind::PageTables), Some(([None, Some(222)], [false; 2])));
+        // Neither side says anything.
+        assert!(growth(&lost, &lost).unwrap().rows.is_empty());
+    }
+
     #[test]
     fn what_was_lost_is_not_nothing() {
-        let slab = || row(RowKind::Slab, 70, &[("dentry", 65), ("inode", 5)], 2);
-        let whole = moment(vec![slab()]);
-        let lost = |pages| moment(vec![row(RowKind::Undecided, pages, &[], 0)]);
-        let before = growth(&lost(100), &whole).unwrap();
-        let of_slab =
-            |growth: &Growth| growth.rows.iter().find(|row| row.kind == RowKind::Slab).unwrap().clone();
-        assert_eq!((of_slab(&before).before, of_slab(&before).growth()), (None, 70));
-        assert_eq!(of_slab(&before).owners[0], change("dentry", None, Some(65)));
-        assert_eq!(of_slab(&growth(&whole, &lost(100)).unwrap()).after, None);
-        // Too few for it.
-        let few = growth(&lost(69), &whole).unwrap();
-        assert_eq!(of_slab(&few).before, Some(PageCount::ZERO));
-        assert_eq!(of_slab(&few).owners[0], change("dentry", None, Some(65)));
-        assert_eq!(
-            few.rows.iter().find(|row| row.kind == RowKind::Undecided).unwrap().after,
-            Some(PageCount::ZERO)
-        );
+        let whole = moment(vec![row(RowKind::Slab, 70, &[("dentry", 65)], 1)]);
+        let lost = moment(vec![row(RowKind::File, 1, &[], 0), row(RowKind::Undecided, 2, &[], 0)]);
+        assert_eq!(of(&growth(&whole, &lost).unwrap(), RowKind::Slab), Some(([Some(70), None], [false; 2])));
+        let back = growth(&lost, &whole).unwrap();
+        let slab = back.rows.iter().find(|row| row.kind == RowKind::Slab).unwrap();
+        assert_eq!((slab.before, &slab.owners[..]), (None, &[change("dentry", None, Some(65))][..]));
+    }
+
+    #[test]
+    fn a_walk_that_broke_found_not_nothing() {
+        let whole = moment(vec![
+            row(RowKind::PerCpu, 6, &[], 0),
+            row(RowKind::Anonymous, 9, &[("init/1", 9)], 1),
+            row(RowKind::Slab, 9, &[("dentry", 9)], 1),
+        ]);
+        let broken = Moment {
+            is_whole: Some(false),
+            ..moment(vec![
+                row(RowKind::Anonymous, 9, &[("exited processes", 9)], 1),
+                row(RowKind::Slab, 9, &[(NOT_KNOWN, 9)], 1),
+            ])
+        };
+        assert!(broken.is_damaged() && !broken.lost_all());
+        let growth = growth(&whole, &broken).unwrap();
+        assert_eq!(of(&growth, RowKind::PerCpu), Some(([Some(6), None], [false; 2])));
+        // Whose they are is not known.
+        assert_eq!(of(&growth, RowKind::Anonymous), None);
+        let slab = growth.rows.iter().find(|row| row.kind == RowKind::Slab).unwrap();
+        assert_eq!(slab.owners, [change("dentry", Some(9), None)]);
+    }
+
+    /// Shared memory whose inode cannot be read is among files.
+    #[test]
+    fn files_without_an_inode_are_perhaps_none() {
+        let mut files = row(RowKind::File, 9, &[("/a", 5), ("address space 0x1000: lost", 4)], 2);
+        files.owners[0].file = Some(FileDetail::default());
+        let whole = moment(vec![row(RowKind::File, 5, &[("/a", 5)], 1)]);
+        let broken = Moment { is_whole: Some(false), ..moment(vec![files]) };
+        assert!(growth(&whole, &broken).unwrap().rows.is_empty());
+    }
+
+    /// JSON that an earlier version wrote.
+    #[test]
+    fn without_the_field_sentences_say_whether_a_moment_is_whole() {
+        let of = |missing: &[&str]| {
+            let missing = missing.iter().map(|why| (*why).to_owned()).collect();
+            Moment { is_whole: None, missing, ..moment(Vec::new()) }.is_damaged()
+        };
+        assert!(!of(&[]));
+        assert!(!of(&[
+            "the kernel ran on while its memory was read: rows and counters are of moments that differ"
+        ]));
+        assert!(of(&["per-CPU memory: no page"]));
+    }
+
+    #[test]
+    fn nothing_is_left_where_all_struct_pages_are_lost() {
+        let lost = || row(RowKind::Undecided, 100, &[], 0);
+        assert!(moment(vec![lost()]).lost_all());
+        assert!(!moment(vec![lost(), row(RowKind::Free, 1, &[], 0)]).lost_all());
+        assert!(!moment(Vec::new()).lost_all());
     }
 
     /// The kernel counts what is charged to a cgroup.

@@ -147,6 +147,11 @@ pub struct Balance {
     pub identities: Vec<Identity>,
     /// What is missing or was cut, one sentence each.
     pub missing: Vec<String>,
+    /// Whether the dump lacks no page, and all structures by which rows and owners are found were read to their ends. Struct pages that
+    /// cannot be read are in the row [`RowKind::Undecided`] instead.
+    pub is_whole: bool,
+    /// Whether the dump lacks pages.
+    pub incomplete: bool,
 }
 
 impl Balance {

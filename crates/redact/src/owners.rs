@@ -26,6 +26,8 @@ impl Redaction {
             slab_users,
             identities: _,
             missing,
+            is_whole: _,
+            incomplete: _,
         } = balance;
         for Row { kind, pages: _, owners, owner_count: _ } in rows {
             for Owner { name, pages: _, notes: _, file, allocation } in owners {

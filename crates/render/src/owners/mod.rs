@@ -282,6 +282,7 @@ mod tests {
             slab_users: None,
             identities: Vec::new(),
             missing: Vec::new(),
+            is_whole: true,
         };
         let table =
             |managed| text(&balance(managed)).lines().skip(1).take(2).map(str::to_owned).collect::<Vec<_>>();

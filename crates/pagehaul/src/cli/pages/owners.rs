@@ -21,6 +21,8 @@ pub(super) fn find(
     let virtual_memory = VirtualMemory::new(kernel.space(), memory);
     let machine = Machine::open(kernel.space(), &virtual_memory, memory.notes()).with_context(place)?;
     let mut balance = balance(&machine, kernel, memory, effort).with_context(place)?;
+    balance.incomplete = source.lacks_pages();
+    balance.is_whole &= !balance.incomplete;
     balance.missing.splice(0..0, machine.warnings().iter().cloned());
     let mut warnings = completeness::warnings(source);
     if let Some(redaction) = redaction {
