@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pagehaul_kernel::{Kernel, KernelError, PageClass, PageScanner, StructPage};
 use pagehaul_machine::{Pfn, PhysAddr};
-use pagehaul_physmem::{PhysMemory, View};
+use pagehaul_physmem::{PhysMemory, View, bits};
 
 use crate::slot::Slot;
 use crate::tally::{Counter, Rules, Tally, Visit};
@@ -66,6 +66,7 @@ struct Worker<'a> {
     memory: &'a dyn PhysMemory,
     scanner: PageScanner<'a>,
     classes: Vec<PageClass>,
+    exists: Vec<u64>,
 }
 
 impl<'a> Worker<'a> {
@@ -74,6 +75,7 @@ impl<'a> Worker<'a> {
             memory,
             scanner: PageScanner::new(kernel, memory.view()),
             classes: vec![PageClass::Absent; kernel.pages_per_block()],
+            exists: vec![0; kernel.pages_per_block().div_ceil(64)],
         }
     }
 
@@ -93,13 +95,23 @@ impl<'a> Worker<'a> {
         };
         let pass: Option<Visit<'_>> = is_visited.then_some(&mut pass);
         let mut counter = Counter::new(rules, kernel.block_pfns(block).start, &mut read, pass);
-        let mut visited = 0;
+        let (mut visited, mut undecided) = (0, 0);
         let report = self.scanner.scan_with(block, &mut self.classes, |scanned| {
-            visited += scanned.classes().iter().filter(|class| **class != PageClass::Absent).count() as u64;
+            let count = |wanted| scanned.classes().iter().filter(|class| **class == wanted).count() as u64;
+            visited += scanned.classes().len() as u64 - count(PageClass::Absent);
+            undecided += count(PageClass::Undecided);
             counter.count(&scanned);
         })?;
         let present = report.pages.iter().sum::<u64>() - report.pages[PageClass::Absent as usize];
-        let mut tally = counter.finish(present.saturating_sub(visited));
+        let mut unread = 0;
+        if present > visited {
+            // Without struct pages, the holes of the machine look like its memory.
+            let first = kernel.block_pfns(block).start;
+            self.memory.ranges().mark_pages(first, kernel.page_size(), false, &mut self.exists);
+            let is_undecided = |index: &usize| self.classes[*index] == PageClass::Undecided;
+            unread = (bits::ones(&self.exists).filter(is_undecided).count() as u64).saturating_sub(undecided);
+        }
+        let mut tally = counter.finish(unread);
         tally.inconsistency = report.inconsistency.map(|found| (found.pfn, found.what));
         Ok(tally)
     }

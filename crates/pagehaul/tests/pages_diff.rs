@@ -48,6 +48,37 @@ fn dumps_and_their_json_say_the_same() {
     }
 }
 
+/// Neither by `pages` nor by `pages --owners`.
+#[test]
+fn pages_that_the_machine_does_not_have_are_not_undecided() {
+    let setup = setup(1);
+    let parts = setup.image.kdump().level(0).parts(12);
+    let names: Vec<String> = (0..parts.len()).map(|index| format!("part.{index}")).collect();
+    for (name, part) in names.iter().zip(&parts) {
+        fs::write(setup.path(name), part).unwrap();
+    }
+    let mut lost = 0;
+    for left_out in 0..names.len() {
+        let undecided = |arguments: &[&str], rows: &str, kind: &str| {
+            let mut arguments = arguments.to_vec();
+            arguments
+                .extend(names.iter().enumerate().filter(|(at, _)| *at != left_out).map(|(_, name)| &**name));
+            let output = setup.run(&arguments);
+            let report: Value = serde_json::from_slice(&output.stdout).ok()?;
+            let row = report[rows].as_array().unwrap().iter().find(|row| row[kind] == "undecided").cloned();
+            Some(row.map_or(0, |row| row["pages"].as_u64().unwrap()))
+        };
+        let by_class = undecided(&["pages", "--json"], "classes", "class");
+        assert_eq!(
+            undecided(&["pages", "--owners", "--json"], "rows", "kind"),
+            by_class,
+            "without {left_out}"
+        );
+        lost = lost.max(by_class.unwrap_or(0));
+    }
+    assert!(lost > 0);
+}
+
 #[test]
 fn what_is_no_moment_is_refused() {
     let setup = setup(1);
