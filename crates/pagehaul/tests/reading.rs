@@ -115,6 +115,29 @@ fn read_tells_by_its_exit_status_what_became_of_a_page() {
     setup.ends(&["read", "dump"], 2);
 }
 
+/// Such a dump does not mark them.
+#[test]
+fn pages_that_a_limit_left_out_are_not_called_excluded_alone() {
+    let mut machine = Machine::new(Era::V6_12);
+    for pfn in 0x5000..0x6000 {
+        machine.anon(pfn).fill(pfn, Content::Random);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let image = machine.build();
+    image.elf().write(&directory.path().join("vmcore")).unwrap();
+    let setup = Setup { directory, image };
+    setup.ends(&["capture", "-q", "-d", "0", "--size-limit", "8M", "vmcore", "limited"], 3);
+    let (said, _) = setup.ends(&["verify", "limited"], 3);
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.contains("are excluded or left out of this incomplete dump"), "{said}");
+    let (_, said) = setup.ends(&["read", "limited", "--phys", "0x5fff000"], 4);
+    assert!(said.contains("is excluded") && said.contains("may have been left out at a limit"), "{said}");
+    let (_, said) = setup.ends(&["capture", "-q", "-d", "31", "vmcore", "whole"], 0);
+    assert_eq!(said, "");
+    let (_, said) = setup.ends(&["read", "whole", "--phys", "0x5fff000"], 4);
+    assert!(said.contains("is excluded") && !said.contains("left out"), "{said}");
+}
+
 /// A PT_LOAD may start, end, or end its stored bytes within a page.
 #[test]
 fn bytes_of_pages_stored_in_part_are_kept_and_named() {

@@ -90,6 +90,9 @@ pub(crate) fn run(arguments: &ReadArguments) -> anyhow::Result<ExitCode> {
             error.state()
         }
     };
+    if state == PageState::Excluded && source.is_incomplete() {
+        tell!("pagehaul: the dump is incomplete: the page may have been left out at a limit, not excluded");
+    }
     Ok(ExitCode::from(match state {
         PageState::Present => 0,
         PageState::Excluded => 4,

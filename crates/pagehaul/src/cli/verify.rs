@@ -110,7 +110,10 @@ struct Printed {
     intact: Option<bool>,
     faults: Vec<String>,
     page_size: PageSize,
+    /// Whether the dump says that pages were left out.
+    incomplete: bool,
     present: PageCount,
+    /// In an incomplete dump also those that a limit left out: they are not marked otherwise.
     excluded: PageCount,
     missing: PageCount,
     damaged: PageCount,
@@ -162,6 +165,7 @@ impl Printed {
             intact: verdict.intact(),
             faults: findings.faults.clone(),
             page_size: findings.page_size,
+            incomplete: source.is_incomplete(),
             present: findings.present,
             excluded: findings.excluded,
             missing: findings.missing,
@@ -202,7 +206,9 @@ impl Printed {
         }
         let of =
             |pages: PageCount| format!("{} ({})", count(pages.get()), bytes(pages.bytes(self.page_size)));
-        writeln!(out, "{} pages are readable, {} are excluded", of(self.present), of(self.excluded))?;
+        let excluded =
+            if self.incomplete { "excluded or left out of this incomplete dump" } else { "excluded" };
+        writeln!(out, "{} pages are readable, {} are {excluded}", of(self.present), of(self.excluded))?;
         for (name, pages) in [("missing", self.missing), ("damaged", self.damaged)] {
             if pages > PageCount::ZERO {
                 writeln!(out, "{} pages are {name}", of(pages))?;
