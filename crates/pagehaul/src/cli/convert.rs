@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
             (arguments.dump_level.is_some(), "--dump-level"),
             (!arguments.erase.subjects().is_empty(), "--erase"),
         ];
-        let of_dumps = of_dumps.into_iter().find(|(given, _)| *given).map(|(_, option)| option);
+        let of_dumps = of_dumps.into_iter().find(|(given, _)| *given).map(|(_, option)| option.to_owned());
         if let Some(option) = of_dumps.or(arguments.keep.given()) {
             let why = format!("{option} is for dumps, and the source is a checkpoint of processes");
             return Err(usage::wrong(&why));

@@ -49,14 +49,15 @@ impl Keep {
         }
     }
 
-    /// The first of these options that is there.
-    pub(crate) fn given(&self) -> Option<&'static str> {
+    /// Those of these options that are there.
+    pub(crate) fn given(&self) -> Option<String> {
         let given = [
             (!self.keep_cgroup.is_empty(), "--keep-cgroup"),
             (!self.keep_pid.is_empty(), "--keep-pid"),
             (!self.drop_file_systems.is_empty(), "--drop-file-systems"),
         ];
-        given.into_iter().find(|(is_given, _)| *is_given).map(|(_, option)| option)
+        let given: Vec<&str> = given.iter().filter(|(given, _)| *given).map(|(_, option)| *option).collect();
+        (!given.is_empty()).then(|| given.join(" and "))
     }
 
     /// Returns the dump level: `given`, or `default`, or with owners whose pages are kept, the one that excludes no memory of theirs.
