@@ -93,7 +93,7 @@ fn a_log_that_could_not_be_read_is_not_one_without_a_crash() {
     let found = report(path, &[]);
     assert_eq!((&found["without_signature"], &found["log_unread"]), (&2.into(), &2.into()));
     let text = succeeds(path, &["report", "tables"]);
-    assert!(text.contains("2 without a crash in the log, 2 whose log could not be read"), "{text}");
+    assert!(text.contains("2 without a crash in the log, 2 whose log was lost or erased"), "{text}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(crate) enum Why {
     Requested,
     /// The log has no crash.
     NoSignature,
-    /// The log could not be read, or not in whole.
+    /// The log could not be read, or not in whole, or was erased.
     LogUnread,
 }
 
@@ -51,7 +51,7 @@ impl Why {
         match self {
             Self::Requested => "requested (sysrq)",
             Self::NoSignature => "no crash in the log",
-            Self::LogUnread => "the log could not be read",
+            Self::LogUnread => "the log was lost or erased",
         }
     }
 }

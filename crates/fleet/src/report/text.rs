@@ -60,7 +60,7 @@ pub(super) fn heading(report: &Report) -> String {
     let hosts = counted(report.hosts as u64, "host");
     let unread = match report.log_unread {
         0 => String::new(),
-        count => format!(", {count} whose log could not be read"),
+        count => format!(", {count} whose log was lost or erased"),
     };
     format!(
         "{crashes} on {hosts}{signatures}; {} requested, {} without a crash in the log{unread}",
