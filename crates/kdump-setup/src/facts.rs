@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use rustix::fs::FileType;
 use serde::Serialize;
 
 use crate::boot::NextBoot;
@@ -11,11 +12,12 @@ use crate::config::{Config, Stack, Target};
 use crate::drivers;
 use crate::grub::GrubSettings;
 use crate::initramfs::Initramfs;
+use crate::kernel_file;
 use crate::live_pages::PageUse;
 use crate::mounts;
 use crate::pstore::Pstore;
 use crate::release::Release;
-use crate::root::{self, Root};
+use crate::root::{self, Root, file_type};
 use crate::signature;
 use crate::ssh;
 use crate::storage::Storage;
@@ -134,6 +136,8 @@ pub struct Facts {
     pub kernel_is_signed: Option<bool>,
     /// What its configuration lacks for a dump; `None` if its configuration cannot be read.
     pub kernel_lacks: Option<Vec<&'static str>>,
+    /// Why the file of the kernel to load is not a whole kernel.
+    pub kernel_fault: Option<String>,
     /// Whether the program that loads it exists.
     pub has_kexec: bool,
     /// Why that program does not run, as far as its file shows.
@@ -186,12 +190,16 @@ pub struct Facts {
     pub level: Option<u8>,
     /// Bytes per second that a local target takes. Left to the caller, who measures it.
     pub target_rate: Option<u64>,
+    /// Whether the capture kernel's initramfs has makedumpfile; `None` if it need not, or if its files cannot be listed.
+    pub image_has_collector: Option<bool>,
     /// Whether the capture kernel's initramfs has pagehaul; `None` if it need not, or if its files cannot be listed.
     pub image_has_pagehaul: Option<bool>,
     /// The command that loaded the capture kernel, if the scripts keep it.
     pub load_command: Option<String>,
     /// Whether the directory of a local target, or a raw disk, exists.
     pub target_exists: bool,
+    /// Why the directory of a local target cannot be one: something else is in its place.
+    pub target_fault: Option<&'static str>,
     /// Whether the program that mounts NFS exists.
     pub has_mount_nfs: bool,
     /// The file system of /etc/fstab that holds a local target, if it is not mounted.
@@ -270,6 +278,10 @@ impl Facts {
                 file.take(signature::HEAD).read_to_end(&mut head).ok()?;
                 signature::is_signed(&head)
             }),
+            kernel_fault: config.as_ref().and_then(|config| {
+                let path = image(root, &config.kernels).path;
+                kernel_file::fault(&root.file(&path).ok()?)
+            }),
             kernel_lacks: kernel_lacks(root, &release),
             has_kexec: find(root, "kexec").is_some(),
             kexec_fault: find(root, "kexec").and_then(|path| program(root, &path).fault),
@@ -297,7 +309,11 @@ impl Facts {
             has_ssh: find(root, "ssh").is_some(),
             pstore: Pstore::read(root, &command_line),
             command_line,
-            memory: kib("MemTotal") + reserved.unwrap_or(0),
+            // Unknown is 0, whatever is reserved.
+            memory: match kib("MemTotal") {
+                0 => 0,
+                total => total + reserved.unwrap_or(0),
+            },
             memory_use: MemoryUse { kernel, user, cache, free },
             cpus: online(&root.text("/sys/devices/system/cpu/online").unwrap_or_default()),
             boot_apic_id: boot_apic_id(&root.text("/proc/cpuinfo").unwrap_or_default()),
@@ -317,6 +333,11 @@ impl Facts {
                 Some(Target::Directory(path) | Target::Raw(path)) => root.exists(path),
                 _ => false,
             },
+            target_fault: directory.as_ref().and_then(|path| match root.stat(path) {
+                Some(found) if file_type(&found) != FileType::Directory => Some("is not a directory"),
+                None if root.link(path).is_some() => Some("is a link that leads nowhere"),
+                _ => None,
+            }),
             has_mount_nfs: find(root, "mount.nfs").is_some(),
             target_unmounted: directory.as_ref().and_then(|path| {
                 let wanted = mounts::configured(root);
@@ -340,6 +361,10 @@ impl Facts {
                 .zip(contents.as_ref())
                 .map(|(config, files)| missing_drivers(root, config, directory.as_deref(), files))
                 .unwrap_or_default(),
+            image_has_collector: contents
+                .as_ref()
+                .filter(|_| config.as_ref().is_some_and(Config::runs_in_image))
+                .and_then(|files| files.any(|name| name.ends_with("/makedumpfile"))),
             image_has_pagehaul: contents
                 .as_ref()
                 .filter(|_| root.exists(DRACUT_MODULE))

@@ -64,6 +64,19 @@ impl Initramfs {
         }
     }
 
+    /// The releases of the kernels that it has modules of.
+    pub(crate) fn releases(&self) -> Vec<String> {
+        let Self::Files(names) = self else { return Vec::new() };
+        let release = |name: &String| {
+            let rest = name.strip_prefix("usr/").unwrap_or(name).strip_prefix("lib/modules/")?;
+            rest.split_once('/').map(|(release, _)| release.to_owned())
+        };
+        let mut found: Vec<String> = names.iter().filter_map(release).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
     /// Whether one of the files satisfies a condition; `None` if they are not known.
     pub(crate) fn any(&self, is_it: impl Fn(&str) -> bool) -> Option<bool> {
         match self {

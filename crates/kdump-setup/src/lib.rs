@@ -15,6 +15,7 @@ mod facts;
 mod finding;
 mod grub;
 mod initramfs;
+mod kernel_file;
 mod link;
 mod live_pages;
 mod mounts;

@@ -184,7 +184,12 @@ impl Root {
         }
         let (directory, name) = self.place(path)?;
         match rustix::fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(old) => require_regular(&old)?,
+            Ok(old) => {
+                require_regular(&old)?;
+                // An immutable file, or one on a file system of its own that is mounted read-only.
+                let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                rustix::fs::openat(&directory, &name, flags, Mode::empty())?;
+            }
             Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }

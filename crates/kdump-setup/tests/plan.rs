@@ -140,6 +140,23 @@ fn suse_gets_its_lines() {
     );
 }
 
+#[test]
+fn formats_of_suse_that_filter_nothing_are_left_to_be_changed_by_hand() {
+    let machine = Machine::suse();
+    for (format, program, reason) in [
+        ("raw", Some("cat"), "KDUMP_DUMPFORMAT in /etc/sysconfig/kdump is raw: cat copies all memory"),
+        ("none", None, "KDUMP_DUMPFORMAT in /etc/sysconfig/kdump is none: only the log is saved"),
+    ] {
+        machine.write("/etc/sysconfig/kdump", &format!("KDUMP_DUMPFORMAT={format}\n"));
+        let config = machine.facts().config.unwrap();
+        assert_eq!(config.collector.first().map(String::as_str), program);
+        let found = planned(&machine, 1);
+        let left: Vec<_> = found.by_hand.iter().map(|left| (&*left.reason, &*left.line)).collect();
+        assert_eq!(left, [(reason, "KDUMP_DUMPFORMAT=\"zstd\"")]);
+        assert!(!lines(&found).iter().any(|(_, lines)| lines.contains("KDUMP_DUMP")), "{:?}", lines(&found));
+    }
+}
+
 /// openSUSE's scripts put the further options last, and the last of several counts.
 #[test]
 fn further_options_of_suse_that_count_are_left_to_be_changed_by_hand() {
@@ -192,7 +209,7 @@ fn a_value_over_several_lines_keeps_its_lines() {
     );
     machine.write(
         "/etc/default/grub.d/kdump-tools.cfg",
-        "GRUB_CMDLINE_LINUX_DEFAULT=\"a\\\"b $(c \"d\") \n crashkernel=1M\"\n",
+        "GRUB_CMDLINE_LINUX_DEFAULT=\"a\\\"b\\\" $(c \"d\") \n crashkernel=1M\"\n",
     );
     let found = planned(&machine, 2);
     let lines = lines(&found);

@@ -238,7 +238,7 @@ fn an_encrypted_dump_is_reported_as_far_as_its_key_is_there() {
         (whole.len() / 2, "dump.1", &*keys.join("ssh"), (Some(3), false.into(), true.into())),
         (whole.len() / 2, "dump.1", none, (Some(4), Value::Null, true.into())),
         (whole.len(), "dump-incomplete", none, (Some(3), false.into(), true.into())),
-        (whole.len(), "dump.1", &*keys.join("other.txt"), (Some(1), Value::Null, Value::Null)),
+        (whole.len(), "dump.1", &*keys.join("other.txt"), (Some(4), Value::Null, true.into())),
         // Cut in its header, behind it, and in its first piece, which a key alone shows.
         (100, "dump.1", none, (Some(3), false.into(), true.into())),
         (100, "dump.1", &*keys.join("ssh"), (Some(3), false.into(), true.into())),

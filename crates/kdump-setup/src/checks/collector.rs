@@ -4,7 +4,29 @@ use crate::facts::Facts;
 use crate::finding::Finding;
 
 pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
-    let program = config.collector.first().map_or("makedumpfile", String::as_str);
+    let Some(program) = config.collector.first() else {
+        let (setting, file) = (Stack::SUSE_FORMAT, config.stack.file());
+        found.push(Finding::warning(
+            "no-dump",
+            format!("{setting} in {file} is none"),
+            "the capture kernel saves the log, and no memory",
+            format!("set {setting}=\"compressed\" in {file}"),
+        ));
+        return;
+    };
+    if config.copies_memory() {
+        let setting = if config.stack == Stack::Suse { Stack::SUSE_FORMAT } else { config.stack.options() };
+        found.push(Finding::advice(
+            "copies-memory",
+            format!("{program} writes the dump"),
+            "it copies all memory: nothing is excluded or compressed",
+            format!("have makedumpfile write it: {setting} in {}", config.stack.file()),
+        ));
+        // Its initramfs has cat.
+        if config.stack == Stack::Suse {
+            return;
+        }
+    }
     let Some(collector) = &facts.collector else {
         found.push(Finding::problem(
             "no-collector",
@@ -25,8 +47,14 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
         return;
     }
     found.saw(format!("{path} is executable and whole"));
-    check_level(config, found);
+    // pagehaul says of its own options what it refuses.
+    if facts.refused.is_none() || !collector.is_pagehaul {
+        check_level(config, found);
+    }
     if !collector.is_pagehaul {
+        if config.copies_memory() {
+            return;
+        }
         found.push(Finding::advice(
             "not-pagehaul",
             format!("{path} is not pagehaul"),
@@ -55,22 +83,39 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
     }
 }
 
-/// makedumpfile reads the level as `atoi` does.
+/// makedumpfile reads the level as `atoi` does, and refuses those that are not 0 to 31.
 fn check_level(config: &Config, found: &mut Examination) {
+    let (setting, file) = (config.stack.options(), config.stack.file());
+    let fix = || format!("set -d 31 in {setting} of {file}");
+    let refused = "makedumpfile ends with an error, and no dump is written";
     let mut words = config.collector.iter();
     while let Some(word) = words.next() {
-        let level = match word.as_str() {
+        let levels = match word.as_str() {
             "-d" => words.next().map(String::as_str),
-            word => word.strip_prefix("-d").filter(|_| !word.starts_with("--")),
+            word => match word.strip_prefix("-d") {
+                Some(levels) if !levels.is_empty() => Some(levels),
+                _ => continue,
+            },
         };
-        if let Some(level) = level.filter(|level| !level.starts_with(|first: char| first.is_ascii_digit())) {
-            // The dump is complete, as large as it is.
-            found.push(Finding::warning(
-                "no-level",
-                format!("the dump level is {level}, which is not a number"),
-                "makedumpfile takes it for 0: the dump has all memory, takes longer, and may not fit",
-                format!("set -d 31 in {} of {}", config.stack.options(), config.stack.file()),
-            ));
+        let Some(levels) = levels else {
+            found.push(Finding::problem("wrong-level", "the option -d has no dump level", refused, fix()));
+            continue;
+        };
+        // Several are tried in turn. What a shell computes is not known here.
+        for level in levels.split(',').filter(|level| !level.contains(['$', '`'])) {
+            let digits = level.strip_prefix('-').unwrap_or(level);
+            if !digits.starts_with(|first: char| first.is_ascii_digit()) {
+                // The dump is complete, as large as it is.
+                found.push(Finding::warning(
+                    "no-level",
+                    format!("the dump level is {level}, which is not a number"),
+                    "makedumpfile takes it for 0: the dump has all memory, takes longer, and may not fit",
+                    fix(),
+                ));
+            } else if level.parse().map_or(level.starts_with('-'), |level: u32| level > 31) {
+                let what = format!("the dump level is {level}, and not one of 0 to 31");
+                found.push(Finding::problem("wrong-level", what, refused, fix()));
+            }
         }
     }
 }

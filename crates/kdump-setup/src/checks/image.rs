@@ -54,6 +54,15 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
             reload,
         ));
     }
+    if facts.image_has_collector == Some(false) {
+        found.push(Finding::problem(
+            "no-collector",
+            format!("{path} has no makedumpfile"),
+            "the capture kernel has no program that writes the dump",
+            again,
+        ));
+        return;
+    }
     if facts.image_has_pagehaul == Some(false) {
         found.push(Finding::warning(
             "not-in-initramfs",
@@ -73,6 +82,19 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
             // kdump-config makes it again only if it is missing.
             again,
         ));
+    }
+    let others = facts.contents.as_ref().map(|files| files.releases()).unwrap_or_default();
+    let kernel = facts.kernel.as_ref().map(|kernel| kernel.file().to_string_lossy().into_owned());
+    let is_its =
+        |of: &String| *of == facts.release.0 || kernel.as_ref().is_some_and(|kernel| kernel.contains(&**of));
+    if !others.is_empty() && !others.iter().any(is_its) {
+        found.push(Finding::warning(
+            "other-kernel",
+            format!("{path} has modules of {} alone, and the running kernel is {}", others.join(", "), facts.release),
+            "modules of another kernel cannot be loaded: the capture kernel may lack the driver of the target",
+            reload,
+        ));
+        return;
     }
     let name = image.file().to_string_lossy().into_owned();
     if name.contains(char::is_numeric) && !name.contains(&facts.release.0) {

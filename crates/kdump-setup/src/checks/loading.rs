@@ -73,6 +73,15 @@ pub(super) fn check_kernel(config: &Config, facts: &Facts, found: &mut Examinati
         }
     }
     let path = kernel.path.display();
+    if let Some(fault) = &facts.kernel_fault {
+        found.push(Finding::problem(
+            "no-kernel",
+            format!("{path}, the kernel to load, is damaged: {fault}"),
+            "no capture kernel can be loaded, at the next boot at the latest",
+            format!("install the kernel again; then {}", config.stack.reload()),
+        ));
+        return;
+    }
     match kernel.modified {
         Some(_) => found.saw(format!("{path} exists")),
         None => found.push(Finding::problem(

@@ -31,6 +31,12 @@ fn directory(path: &Path, config: &Config, facts: &Facts, expected: &Expected, f
         ));
         return;
     }
+    if let Some(fault) = facts.target_fault {
+        let what = format!("{path} {fault}");
+        let fix = format!("remove it, then mkdir -p {path}");
+        found.push(Finding::problem("no-target", what, "the scripts cannot create a directory there", fix));
+        return;
+    }
     // The others' scripts create it.
     if !facts.target_exists && config.stack == Stack::KdumpUtils {
         let what = format!("{path} does not exist");

@@ -55,6 +55,8 @@ impl Stack {
 
     /// openSUSE's setting of the capture kernel's CPUs.
     pub(crate) const SUSE_CPUS: &'static str = "KDUMP_CPUS";
+    /// Codec of the dump, whether it is ELF, or copied, or none.
+    pub(crate) const SUSE_FORMAT: &'static str = "KDUMP_DUMPFORMAT";
 
     /// The file with the settings of the capture kernel's command line.
     pub(crate) const fn command_line_file(self) -> &'static str {

@@ -23,15 +23,19 @@ pub(super) fn parse(text: &[u8], release: &Release) -> Config {
         },
         Some(_) => Target::Other(url.clone()),
     };
-    let codec = match or("KDUMP_DUMPFORMAT", "compressed").to_ascii_lowercase().as_str() {
-        "elf" => "-E",
-        "lzo" => "-l",
-        "snappy" => "-p",
-        "zstd" => "-z",
-        _ => "-c",
+    let filtered = |codec| {
+        let options = or("MAKEDUMPFILE_OPTIONS", "");
+        words(&format!("makedumpfile -F {codec} -d {} {options}", or("KDUMP_DUMPLEVEL", "31")))
     };
-    let mut collector = words(&format!("makedumpfile -F {codec} -d {}", or("KDUMP_DUMPLEVEL", "31")));
-    collector.extend(words(&or("MAKEDUMPFILE_OPTIONS", "")));
+    let collector = match or("KDUMP_DUMPFORMAT", "compressed").to_ascii_lowercase().as_str() {
+        "none" => Vec::new(),
+        "raw" => words("cat /proc/vmcore"),
+        "elf" => filtered("-E"),
+        "lzo" => filtered("-l"),
+        "snappy" => filtered("-p"),
+        "zstd" => filtered("-z"),
+        _ => filtered("-c"),
+    };
     let command_line = set.get("KDUMP_COMMANDLINE").filter(|line| !line.is_empty()).map(|line| words(line));
     let mut append = Vec::new();
     // A whole command line is in place of these, too.

@@ -136,15 +136,21 @@ pub fn changes(root: &Root, facts: &Facts, config: &Config, wanted: &Settings) -
             files.reserve(GRUB, "GRUB_CMDLINE_LINUX_DEFAULT", crashkernel);
             let file = config.stack.file();
             cpus::plan_suse(&mut files, config, wanted.cpus);
+            let is_filtered = config.collector.first().is_some_and(|program| program == "makedumpfile");
             if let Some(reason) = unclear {
-                let (kept, _) = config.further_options();
-                files.leave(file, COLLECT, reason, format!("MAKEDUMPFILE_OPTIONS=\"{}\"", kept.join(" ")));
+                let line = if is_filtered {
+                    format!("MAKEDUMPFILE_OPTIONS=\"{}\"", config.further_options().0.join(" "))
+                } else {
+                    let planned = wanted.codec.and_then(suse_format).unwrap_or("compressed");
+                    format!("{}=\"{planned}\"", Stack::SUSE_FORMAT)
+                };
+                files.leave(file, COLLECT, reason, line);
             }
-            if collector != config.collector {
+            if is_filtered && collector != config.collector {
                 let level = wanted.level.to_string();
                 files.assign(file, COLLECT, "KDUMP_DUMPLEVEL", Wanted::Value(&level));
                 if let Some(format) = wanted.codec.and_then(suse_format) {
-                    files.assign(file, COLLECT, "KDUMP_DUMPFORMAT", Wanted::Value(format));
+                    files.assign(file, COLLECT, Stack::SUSE_FORMAT, Wanted::Value(format));
                 }
             }
         }

@@ -14,6 +14,16 @@ impl Config {
         // openSUSE's scripts choose the program, and put these options last. A plan changes none of them.
         let setting = self.stack.options();
         if self.stack == Stack::Suse {
+            let format = Stack::SUSE_FORMAT;
+            match self.collector.first().map(String::as_str) {
+                None => {
+                    return Some(format!("{format} in {} is none: only the log is saved", self.stack.file()));
+                }
+                Some("cat") => {
+                    return Some(format!("{format} in {} is raw: cat copies all memory", self.stack.file()));
+                }
+                Some(_) => {}
+            }
             let (_, further) = self.further_options();
             let file = self.stack.file();
             return further.then(|| {
@@ -36,6 +46,18 @@ impl Config {
         let is_clear =
             name == "makedumpfile" && !has_quotes(&self.collector) && !edit::is_computed(&self.collector);
         (!is_clear).then(|| format!("{setting} is `{command}`, which is not understood"))
+    }
+
+    /// Whether makedumpfile runs from the initramfs. Debian's scripts run in the real root file system.
+    pub(crate) fn runs_in_image(&self) -> bool {
+        let program = self.collector.first().map(String::as_str);
+        self.stack != Stack::KdumpTools && program == Some("makedumpfile")
+    }
+
+    /// Whether a program that copies all memory writes the dump.
+    pub fn copies_memory(&self) -> bool {
+        let name = self.collector.first().and_then(|program| program.rsplit('/').next());
+        name.is_some_and(|name| COPIES.contains(&name))
     }
 
     /// Whether makedumpfile writes an ELF dump, which is not compressed. A plan keeps it.

@@ -153,6 +153,9 @@ fn words(
     let is_end = |word: &Vec<&Part>| !has_expansion(word) && plain(word) == END.as_bytes();
     let end = words.iter().position(is_end);
     let mut replaced = Vec::new();
+    // The kernel takes what is between quotation marks for a part of one parameter (`next_arg`, lib/cmdline.c).
+    let mut is_quoted = false;
+    let quoted = || Err("a quotation mark of the kernel's parameters is before or around it".to_owned());
     for word in words.iter().take(end.unwrap_or(words.len())) {
         let has_expansion = has_expansion(word);
         let is_old = is_of(&literal(word), old);
@@ -161,11 +164,18 @@ fn words(
             return Err(format!("a part of `{}` is computed", raw(text, word)));
         }
         if is_old {
+            if is_quoted {
+                return quoted();
+            }
             replaced.push(word);
         }
+        is_quoted ^= plain(word).iter().filter(|byte| **byte == b'"').count() % 2 == 1;
     }
     if replaced.len() == new.len() && replaced.iter().zip(new).all(|(word, new)| literal(word) == *new) {
         return Ok(None);
+    }
+    if is_quoted {
+        return quoted();
     }
     let quote = value.quote();
     if !matches!(quote, Some(Quote::Single | Quote::Double)) {
@@ -490,6 +500,8 @@ mod tests {
             ("return 0\n", "line 1: a command may change GRUB, or end the file"),
             ("GRUB=\"crashkernel=$SIZE\"\n", "line 1: GRUB: a part of `crashkernel=$SIZE` is computed"),
             ("GRUB=\"$A\"crashkernel=1M\n", "line 1: GRUB: a part of"),
+            ("GRUB='x=\"a crashkernel=1M\"'\n", "line 1: GRUB: a quotation mark of the kernel's parameters"),
+            ("GRUB='crashkernel=1M x=\"a'\n", "line 1: GRUB: a quotation mark of the kernel's parameters"),
             ("GRUB=~/x\n", "line 1: GRUB: `~` is not quoted"),
             ("GRUB=1\r\n", "line 1: a line that ends in CR and LF"),
             ("cat <<E\nGRUB=1\nE\n", "line 1: a here-document"),

@@ -135,8 +135,15 @@ impl Script {
 /// Values of a file's assignments, with expansions as they are written; and why the rest of the file is not understood.
 pub(crate) fn assignments(text: &[u8]) -> (HashMap<String, String>, Option<SyntaxError>) {
     let (script, error) = lexer::Lexer::new(text).run();
-    let found = script.assignments().map(|found| (found.name, found.value.text(text))).collect();
-    (found, error)
+    let mut values: HashMap<String, String> = HashMap::new();
+    for found in script.assignments() {
+        let value = values.entry(found.name).or_default();
+        if !found.appends {
+            value.clear();
+        }
+        value.push_str(&found.value.text(text));
+    }
+    (values, error)
 }
 
 impl Word {

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 pub const RELEASE: &str = "6.1.0-50-amd64";
 
 /// The module of its disks' file systems.
-pub const DRIVER: &str = "usr/lib/modules/6.1/kernel/fs/ext4/ext4.ko";
+pub const DRIVER: &str = "usr/lib/modules/6.1.0-50-amd64/kernel/fs/ext4/ext4.ko";
 
 /// A machine with a set-up that has no faults.
 pub struct Machine(TempDir);
@@ -118,7 +118,8 @@ impl Machine {
         machine.write("/etc/sysconfig/kdump", "KDUMP_SAVEDIR=\"file:///var/crash\"\nKDUMP_CPUS=\"8\"\n");
         machine.age("/etc/sysconfig/kdump");
         machine.age("/usr/bin/pagehaul");
-        machine.write("/var/lib/kdump/initrd", &cpio(&["init", "kdump/root", DRIVER]));
+        machine
+            .write("/var/lib/kdump/initrd", &cpio(&["init", "kdump/root", "usr/bin/makedumpfile", DRIVER]));
         machine.write("/var/lib/kdump/kernel", "kernel");
         machine.unit("kdump.service", Some("multi-user.target.wants"));
         machine.write("/usr/lib/udev/rules.d/70-kdump.rules", "# rules\n");

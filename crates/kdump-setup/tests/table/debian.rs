@@ -60,6 +60,8 @@ pub(super) const FAULTS: &[Fault] = &[
     }),
     ("broken-configuration", |m| m.set("KDUMP_NUM_DUMPS=\"3")),
     ("broken-configuration", |m| m.set("SSH_KEY='/x")),
+    ("wrong-level", |m| m.set("MAKEDUMP_ARGS=\"-F -c -d -1\"")),
+    ("wrong-level", |m| m.set("MAKEDUMP_ARGS=\"-F -c -d\"")),
     ("no-level", |m| m.set("MAKEDUMP_ARGS=\"-F -c -d x\"")),
     ("no-fail-command", |m| m.set("KDUMP_FAIL_CMD=\"rebooot -f\"")),
     ("no-compressor", |m| m.set("KDUMP_COMPRESSION=lzop")),

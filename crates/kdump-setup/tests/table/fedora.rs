@@ -14,6 +14,7 @@ pub(super) const FAULTS: &[Fault] = &[
     }),
     ("broken-configuration", |m| m.edit(m.settings(), |text| text.replace('\n', "\r\n"))),
     ("no-level", |m| m.set("core_collector makedumpfile -l -d x")),
+    ("wrong-level", |m| m.set("core_collector makedumpfile -l -d 32")),
     ("no-target", |m| m.remove("/var/crash")),
     ("no-target", |m| m.set("raw /dev/sdz1\ncore_collector makedumpfile -F -l -d 31")),
     ("no-flattened", |m| {

@@ -74,6 +74,13 @@ const COMMON: &[Fault] = &[
         m.write("/sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
         fs::write(m.path(&m.kernel()), edits::pe(false)).unwrap();
     }),
+    ("no-kernel", |m| m.damage(&m.kernel(), "")),
+    ("no-kernel", |m| m.damage(&m.kernel(), vec![0; 4096])),
+    ("no-target", |m| {
+        m.remove("/var/crash");
+        m.link("/var/crash", "/nowhere");
+    }),
+    ("other-kernel", |m| m.damage(&m.initramfs(), image_of(m, "5.0.0-other", &["init"]))),
     ("no-initramfs", |m| m.remove(&m.initramfs())),
     ("damaged-initramfs", |m| m.damage(&m.initramfs(), "")),
     ("damaged-initramfs", |m| {
@@ -146,9 +153,16 @@ const COMMON: &[Fault] = &[
 
 /// An initramfs with these files, and all modules that the machine's kernel has loaded.
 fn image(machine: &Machine, names: &[&str]) -> String {
+    image_of(machine, &machine.release(), names)
+}
+
+/// The same with modules of a release.
+fn image_of(machine: &Machine, release: &str, names: &[&str]) -> String {
     let loaded = machine.text("/proc/modules");
     let modules = loaded.lines().filter_map(|line| line.split(' ').next());
-    let modules: Vec<String> = modules.map(|name| format!("usr/lib/modules/x/{name}.ko")).collect();
-    let modules = modules.iter().map(String::as_str).chain([DRIVER, "usr/lib/pagehaul/makedumpfile"]);
+    let of = |name: &str| format!("usr/lib/modules/{release}/{name}");
+    let driver = DRIVER.rsplit('/').next().unwrap();
+    let modules: Vec<String> = modules.map(|name| of(&format!("{name}.ko"))).chain([of(driver)]).collect();
+    let modules = modules.iter().map(String::as_str).chain(["usr/lib/pagehaul/makedumpfile"]);
     cpio(&names.iter().copied().chain(modules).collect::<Vec<_>>())
 }

@@ -10,7 +10,11 @@ pub(super) const FAULTS: &[Fault] = &[
         m.remove_any(&["/var/lib/kdump/kernel", &format!("/boot/vmlinuz-{}", m.release())]);
     }),
     ("broken-configuration", |m| m.set("KDUMP_SAVEDIR='/var/crash")),
+    ("copies-memory", |m| m.set("KDUMP_DUMPFORMAT=raw")),
+    ("no-dump", |m| m.set("KDUMP_DUMPFORMAT=none")),
     ("no-level", |m| m.set("KDUMP_DUMPLEVEL=x")),
+    ("wrong-level", |m| m.set("KDUMP_DUMPLEVEL=32")),
+    ("wrong-level", |m| m.set("KDUMP_DUMPLEVEL=\"\"")),
     ("no-ssh-key", |m| {
         m.set("KDUMP_SAVEDIR=ssh://kdump@host/crash");
         m.write("/root/.ssh/known_hosts", "host ssh-ed25519 AAAA");
