@@ -1,7 +1,7 @@
 //! In the first kernel: fill memory, load the capture kernel, panic.
 
 use crate::system::{disk, pin_to_cpu, set};
-use crate::{Result, fill, kernel, notify_host, scenario, tasks};
+use crate::{Result, fill, kernel, notify_host, run_workload, scenario, tasks};
 use lab_guest::plan::{self, Plan, message};
 use lab_guest::results::Manifest;
 use std::fs;
@@ -23,6 +23,9 @@ pub fn crash(plan: &Plan, percent: u32) -> Result<()> {
     for path in [plan::CAPTURE_KERNEL, plan::CAPTURE_INITRAMFS] {
         // They take 30 MB of memory that stamped pages can use.
         fs::remove_file(path).map_err(|e| format!("{path}: {e}"))?;
+    }
+    if !plan.prepare.is_empty() {
+        run_workload::prepare(&plan.prepare)?;
     }
     let (mut manifest, mut held) = fill::fill(percent)?;
     fill::balloon::inflate(&mut manifest);

@@ -103,7 +103,7 @@ fn add_key(kind: &std::ffi::CStr, description: &std::ffi::CStr, payload: &[u8]) 
     check(result, &format!("adding a key of type {kind:?}")).map(drop)
 }
 
-/// Makes an encrypted disk, and reads from it.
+/// Makes an encrypted disk by a table, as old versions of cryptsetup do it, and reads from it.
 fn encrypt_disk() -> Result<()> {
     let below = disk(plan::disk::VMCORE)?;
     // DM_SECURE_DATA_FLAG: the kernel overwrites its copy of the table.
@@ -124,12 +124,11 @@ fn encrypt_disk() -> Result<()> {
     table.0.extend(format!(" 0 {} 0\0", below.display()).as_bytes());
     table.0.resize(table.0.len().next_multiple_of(8), 0);
     let control = scenario::device_mapper_control()?;
-    device_mapper(&control, 3, 0, &[])?;
+    let path = format!("/dev/dm-{}", device_mapper(&control, 3, 0, &[])?);
     device_mapper(&control, 9, SECURE, &table.0)?;
     device_mapper(&control, 6, 0, &[])?;
     let mut sector = [0; 4096];
-    let path = "/dev/dm-0";
-    let read = OpenOptions::new().read(true).open(path).and_then(|mut file| file.read(&mut sector));
+    let read = OpenOptions::new().read(true).open(&path).and_then(|mut file| file.read(&mut sector));
     read.map(drop).map_err(|e| format!("{path}: {e}"))
 }
 

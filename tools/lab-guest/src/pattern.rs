@@ -1,5 +1,7 @@
-//! Pages with a pattern that says whose they are: the scenario `keys` gives some to processes, a cgroup and file systems, and dumps
+//! Pages with a pattern that says whose they are: the scenarios `keys` and `patterns` give some to processes, a cgroup and file systems, and dumps
 //! are searched for them.
+
+use std::ops::Range;
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
@@ -21,11 +23,33 @@ pub enum Pattern {
     GroupedFile,
     /// A file of ramfs, written by a process in no cgroup.
     Ramfs,
+    /// A huge page of hugetlb of the process `scene-grouped`.
+    GroupedHuge,
+    /// A file of XFS, written by a process in no cgroup.
+    Xfs,
+    /// Anonymous memory of the process `scene-swapped`, in the cgroup `/scene/swapped`, which maps none of them: the first half has been
+    /// written to swap and is still in the swap cache, the third quarter has been read into it again, the last one is in swap only.
+    Swapped,
+    /// Anonymous memory of the process `scene-numa`, in the other node than its CPU.
+    Numa,
 }
+
+/// The pages of [`Pattern::Swapped`] that are in the swap cache.
+pub const IN_SWAP_CACHE: Range<u64> = 0..PAGES / 4 * 3;
 
 impl Pattern {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Kept, Self::Other, Self::Grouped, Self::GroupedFile, Self::Ramfs];
+    pub const ALL: [Self; 9] = [
+        Self::Kept,
+        Self::Other,
+        Self::Grouped,
+        Self::GroupedFile,
+        Self::Ramfs,
+        Self::GroupedHuge,
+        Self::Xfs,
+        Self::Swapped,
+        Self::Numa,
+    ];
 
     /// Returns the word at `index` of a page.
     pub fn word(self, page: u64, index: usize) -> u64 {

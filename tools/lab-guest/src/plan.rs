@@ -11,6 +11,8 @@ pub const MODULES: &str = "/modules";
 pub const PAGEHAUL: &str = "/bin/pagehaul";
 /// Path of the module that crashes the kernel, in the initramfs.
 pub const SCENARIO_MODULE: &str = "/crash_scenes.ko";
+/// Scenarios that do not need this module.
+pub const WITHOUT_MODULE: [&str; 2] = ["keys", "patterns"];
 /// Path of kexec(8) in the initramfs of guests whose kernels lack kexec_file_load.
 pub const KEXEC: &str = "/sbin/kexec";
 /// Path of the capture kernel in the first kernel's initramfs.
@@ -88,6 +90,9 @@ pub struct Plan {
     /// Whether the host saves images before the crash: the guest waits for it after [`message::FILLED`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub images: bool,
+    /// Scripts that run in a Debian tree before memory is filled. Each has to succeed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prepare: Vec<Step>,
     /// Scripts that run when the kernel has booted again: the capture kernel resets the machine, whose memory stays.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<Step>,

@@ -17,8 +17,45 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// Runs all steps and writes the report.
 pub fn run_workload(workload: &Workload) -> Result<()> {
+    let out = mount_tree()?;
+    // A guest that has crashed has none.
+    if system::disk(disk::SCRATCH).is_ok() {
+        mount_disk(disk::SCRATCH, &inside("/scratch"))?;
+    }
+    let mut report = WorkloadReport { release: release(), steps: Vec::new() };
+    for step in &workload.steps {
+        report.steps.push(reported(step, &out)?.0);
+    }
+    let json = serde_json::to_vec_pretty(&report).map_err(|e| format!("writing the report: {e}"))?;
+    fs::write(format!("{out}/{REPORT}"), json).map_err(|e| format!("{out}/{REPORT}: {e}"))?;
+    unmount(&out)?;
+    notify_host(message::DONE, "");
+    Ok(())
+}
+
+/// Runs steps before a crash. What they mount stays.
+pub fn prepare(steps: &[Step]) -> Result<()> {
+    let out = mount_tree()?;
+    for step in steps {
+        let (done, end) = reported(step, &out)?;
+        if done.exit_code != Some(0) {
+            let said = fs::read_to_string(format!("{out}/{}.stderr", step.name)).unwrap_or_default();
+            let last = said.lines().last().unwrap_or_default();
+            return Err(format!("the script {} ended with {end}: {last}", step.name));
+        }
+    }
+    // The capture kernel has its results there, too.
+    unmount(&out)
+}
+
+/// Returns the path of a file of the tree.
+pub fn inside(path: &str) -> String {
+    format!("{ROOT}{path}")
+}
+
+/// Mounts the Debian tree, and returns where the disk for results is mounted.
+fn mount_tree() -> Result<String> {
     mount_disk(disk::ROOT, ROOT)?;
-    let inside = |path: &str| format!("{ROOT}{path}");
     mount("proc", &inside("/proc"), "proc", "")?;
     mount("sysfs", &inside("/sys"), "sysfs", "")?;
     mount("devtmpfs", &inside("/dev"), "devtmpfs", "")?;
@@ -32,27 +69,20 @@ pub fn run_workload(workload: &Workload) -> Result<()> {
     let _ = mount("debugfs", &inside("/sys/kernel/debug"), "debugfs", "");
     let out = inside("/out");
     mount_disk(disk::OUT, &out)?;
-    // A guest that has crashed has none.
-    if system::disk(disk::SCRATCH).is_ok() {
-        mount_disk(disk::SCRATCH, &inside("/scratch"))?;
-    }
-    let mut report = WorkloadReport { release: release(), steps: Vec::new() };
-    for step in &workload.steps {
-        notify_host(message::STEP, &step.name);
-        let done = run_step(step, &out)?;
-        let end = match (done.exit_code, done.timed_out) {
-            (_, true) => "killed: time limit".to_owned(),
-            (Some(code), _) => format!("exit code {code}"),
-            (None, _) => format!("signal {}", done.signal.unwrap_or(0)),
-        };
-        notify_host(message::STEP, &format!("{} ended after {:.1} s: {end}", step.name, done.seconds));
-        report.steps.push(done);
-    }
-    let json = serde_json::to_vec_pretty(&report).map_err(|e| format!("writing the report: {e}"))?;
-    fs::write(format!("{out}/{REPORT}"), json).map_err(|e| format!("{out}/{REPORT}: {e}"))?;
-    unmount(&out)?;
-    notify_host(message::DONE, "");
-    Ok(())
+    Ok(out)
+}
+
+/// Runs a step, and tells the host. Returns how it ended, also in words.
+fn reported(step: &Step, out: &str) -> Result<(StepReport, String)> {
+    notify_host(message::STEP, &step.name);
+    let done = run_step(step, out)?;
+    let end = match (done.exit_code, done.timed_out) {
+        (_, true) => "killed: time limit".to_owned(),
+        (Some(code), _) => format!("exit code {code}"),
+        (None, _) => format!("signal {}", done.signal.unwrap_or(0)),
+    };
+    notify_host(message::STEP, &format!("{} ended after {:.1} s: {end}", step.name, done.seconds));
+    Ok((done, end))
 }
 
 fn run_step(step: &Step, out: &str) -> Result<StepReport> {
@@ -68,8 +98,10 @@ fn run_step(step: &Step, out: &str) -> Result<StepReport> {
         .stdout(create(path("stdout"))?)
         .stderr(create(path("stderr"))?)
         .process_group(0);
-    if let Ok(device) = system::disk(disk::SWAP) {
-        command.env("SWAP", device);
+    for (serial, variable) in disk::RAW {
+        if let Ok(device) = system::disk(serial) {
+            command.env(variable, device);
+        }
     }
     // SAFETY: chroot and chdir are async-signal-safe, and nothing is allocated.
     unsafe {

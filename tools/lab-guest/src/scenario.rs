@@ -2,7 +2,7 @@
 
 use crate::kernel::load_module;
 use crate::system::{check, disk, field, set};
-use crate::{Result, crowd, keys, notify_host, owned};
+use crate::{Result, crowd, keys, notify_host, owned, patterns};
 use lab_guest::plan::{self, SCENARIO_MODULE, message};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -30,6 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Crashes. Returns only on failure.
 pub fn run(name: &str) -> Result<()> {
+    // These do not wait for a watchdog, and make the machine wait for disks.
+    match name {
+        "keys" => return keys::crash(),
+        "patterns" => return patterns::crash(),
+        _ => {}
+    }
     for (path, value) in SETTINGS {
         if Path::new(path).exists() {
             set(path, value)?;
@@ -39,7 +45,6 @@ pub fn run(name: &str) -> Result<()> {
         "oom" => exhaust_memory(),
         "reclaim" => thrash()?,
         "suspended" => write_to_suspended_device()?,
-        "keys" => keys::crash()?,
         "owners" => owned::crash()?,
         "crowd" => crowd::crash()?,
         "oom-tmpfs" => owned::exhaust_with_tmpfs()?,
@@ -122,7 +127,8 @@ pub fn device_mapper_control() -> Result<File> {
 }
 
 /// Calls device mapper (include/uapi/linux/dm-ioctl.h): 3 creates a device, 9 loads its table, 6 suspends or resumes it.
-pub fn device_mapper(control: &File, command: u32, flags: u32, table: &[u8]) -> Result<()> {
+/// Returns the number of the device: that of `/dev/dm-…`.
+pub fn device_mapper(control: &File, command: u32, flags: u32, table: &[u8]) -> Result<u64> {
     const HEADER: usize = 312;
     let targets = u32::from(!table.is_empty());
     let mut call = Vec::new();
@@ -137,7 +143,10 @@ pub fn device_mapper(control: &File, command: u32, flags: u32, table: &[u8]) -> 
     let request = 0xc138_fd00 | libc::c_ulong::from(command);
     // SAFETY: the header names the length of the buffer, which the kernel reads and writes.
     let result = unsafe { libc::ioctl(control.as_raw_fd(), request as _, call.as_mut_ptr()) };
-    check(result.into(), &format!("device mapper call {command}")).map(drop)
+    check(result.into(), &format!("device mapper call {command}"))?;
+    // `dev`, as huge_encode_dev() has it: the minor number is on both sides of the major one.
+    let device = call.get(40..48).and_then(|dev| dev.first_chunk()).map_or(0, |dev| u64::from_le_bytes(*dev));
+    Ok(device & 0xff | device >> 12 & 0xf_ff00)
 }
 
 fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {

@@ -15,6 +15,12 @@ pub mod disk {
     pub const OUT: &str = "out";
     /// Raw, for swap: `$SWAP`.
     pub const SWAP: &str = "swap";
+    /// Raw, for an encrypted disk: `$LUKS`.
+    pub const LUKS: &str = "luks";
+    /// Raw, for a file system: `$XFS`.
+    pub const XFS: &str = "xfs";
+    /// Raw disks, and the variables that name their devices to scripts.
+    pub const RAW: [(&str, &str); 3] = [(SWAP, "SWAP"), (LUKS, "LUKS"), (XFS, "XFS")];
 }
 
 /// Name of the [`WorkloadReport`] among the files on the disk [`disk::OUT`].

@@ -50,6 +50,7 @@ pub fn dump_guest(config: &Config) -> Result<PathBuf> {
         before: Vec::new(),
         whole_iomem: false,
         images: false,
+        prepare: Vec::new(),
         after: Vec::new(),
     };
     // The key does not include the guest program: other builds fill memory the same way, and large inputs are kept.

@@ -1,7 +1,7 @@
 //! Downloads debug symbols of the lab's kernels, for drgn and crash.
 
 use crate::apt::Apt;
-use crate::cache;
+use crate::cache::{self, Key};
 use crate::kernels::Kernel;
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -18,7 +18,7 @@ pub struct DebugInfo {
 }
 
 /// Modules whose symbols are kept. The package holds thousands.
-const MODULES: [&str; 7] = [
+const MODULES: [&str; 13] = [
     "virtio",
     "virtio_ring",
     "virtio_pci",
@@ -26,11 +26,20 @@ const MODULES: [&str; 7] = [
     "virtio_pci_legacy_dev",
     "virtio_blk",
     "virtio_balloon",
+    // For `lab/tests/erase.rs`.
+    "dm-mod",
+    "dm-crypt",
+    "aesni-intel",
+    "cryptd",
+    "crypto_simd",
+    "xts",
 ];
 
 /// Downloads a kernel's debug symbols (300 to 400 MB, of which vmlinux is kept) unless the cache has them.
 pub fn get(kernel: &Kernel) -> Result<DebugInfo> {
-    let directory = cache::directory()?.join("debug").join(&kernel.release);
+    // What an earlier version of the lab kept may lack modules.
+    let key = Key::default().with(MODULES.join(" ")).short();
+    let directory = cache::directory()?.join("debug").join(format!("{}-{key}", kernel.release));
     cache::once(&directory, |draft| fetch(kernel, draft))
         .with_context(|| format!("debug symbols of {}", kernel.release))?;
     Ok(DebugInfo { vmlinux: directory.join("vmlinux"), modules: directory.join("modules") })

@@ -35,6 +35,9 @@ const KEYS: [&str; 15] = [
     "sha512_generic",
 ];
 
+/// What the scenarios `keys` and `patterns` need besides: a file system, and checksums that it asks for without naming the module.
+const PATTERNS: [&str; 2] = ["xfs", "libcrc32c"];
+
 /// Builds the initramfs of the kernel that crashes. It contains the capture kernel and its initramfs, which also has
 /// pagehaul, and the module of a scenario. Both kernels load `modules`, too.
 pub fn build(
@@ -49,8 +52,11 @@ pub fn build(
     // For the scenario `suspended`.
     let device_mapper = plan.scenario.as_ref().map(|_| "dm_mod");
     let keys = plan.scenario.as_ref().filter(|name| *name == "keys").map(|_| KEYS);
-    let wanted: Vec<&str> =
-        DRIVERS.into_iter().chain(device_mapper).chain(keys.into_iter().flatten()).collect();
+    let patterns =
+        plan.scenario.as_ref().filter(|name| plan::WITHOUT_MODULE.contains(&name.as_str())).map(|_| PATTERNS);
+    let of_scenario =
+        device_mapper.into_iter().chain(keys.into_iter().flatten()).chain(patterns.into_iter().flatten());
+    let wanted: Vec<&str> = DRIVERS.into_iter().chain(of_scenario).collect();
     let wanted = [&wanted[..], modules].concat();
     let modules = modules::load_order(kernel, tools, &wanted)?;
     let json = serde_json::to_vec(plan).context("writing the guest's plan")?;

@@ -37,6 +37,7 @@ pub mod kmodule;
 mod modules;
 mod nfs;
 pub mod oracle;
+pub mod owned;
 
 pub mod power;
 mod qmp;

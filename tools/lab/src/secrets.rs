@@ -1,7 +1,7 @@
 //! Searches files for keys: their bytes, and what AES makes of them.
 
 use anyhow::{Context, Result};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -16,6 +16,8 @@ const LONGEST: usize = 240;
 pub struct Hits {
     /// Indexes of the keys whose bytes are in the file.
     pub keys: BTreeSet<usize>,
+    /// Places that have all bytes of a key, by its index.
+    pub copies: BTreeMap<usize, u64>,
     /// Keys of AES whose schedules are in the file.
     pub schedules: BTreeSet<Vec<u8>>,
 }
@@ -38,7 +40,10 @@ pub fn search(path: &Path, keys: &[Vec<u8>]) -> Result<Hits> {
             }
         }
         let bytes = buffer.get(..filled).unwrap_or_default();
-        for at in (0..bytes.len()).step_by(4) {
+        let is_last = filled < buffer.len();
+        // What is kept is searched with the next chunk.
+        let end = if is_last { filled } else { filled - LONGEST };
+        for at in (0..end).step_by(4) {
             let rest = bytes.get(at..).unwrap_or_default();
             // Most memory is zeros.
             if rest.first_chunk::<4>().is_none_or(|word| *word == [0; 4]) && rest.get(4..8) == Some(&[0; 4]) {
@@ -48,10 +53,11 @@ pub fn search(path: &Path, keys: &[Vec<u8>]) -> Result<Hits> {
             for (index, key) in keys.iter().enumerate() {
                 if key.get(..16).is_some_and(|start| rest.starts_with(start)) {
                     hits.keys.insert(index);
+                    *hits.copies.entry(index).or_default() += u64::from(rest.starts_with(key));
                 }
             }
         }
-        if filled < buffer.len() {
+        if is_last {
             return Ok(hits);
         }
         kept = LONGEST;
@@ -156,7 +162,7 @@ mod tests {
         std::fs::write(&path, &file).unwrap();
         let hits = search(&path, &[key.to_vec(), vec![1; 16]]).unwrap();
         assert_eq!(hits.schedules, BTreeSet::from([key.to_vec()]));
-        assert_eq!(hits.keys, BTreeSet::from([0]));
+        assert_eq!((hits.keys, hits.copies), (BTreeSet::from([0]), BTreeMap::from([(0, 1)])));
         file[CHUNK + LONGEST + 20] ^= 1;
         std::fs::write(&path, &file).unwrap();
         assert_eq!(search(&path, &[]).unwrap(), Hits::default());

@@ -8,20 +8,25 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian 12's programs run on every kernel of the lab.
-const SUITE: &str = "bookworm";
+pub const SUITE: &str = "bookworm";
 /// Packages in every tree.
 const BASE: [&str; 6] = ["bash", "coreutils", "util-linux", "grep", "sed", "gawk"];
 
 /// Returns a tree with these packages, from the cache.
 pub fn get(architecture: Architecture, packages: &[&str]) -> Result<PathBuf> {
+    of_suite(architecture, SUITE, packages)
+}
+
+/// Returns a tree with these packages of a Debian release, from the cache.
+pub fn of_suite(architecture: Architecture, suite: &str, packages: &[&str]) -> Result<PathBuf> {
     let wanted: Vec<&str> = BASE.iter().chain(packages).copied().collect();
-    let mut key = Key::default().with(SUITE).with(wanted.join(" "));
+    let mut key = Key::default().with(suite).with(wanted.join(" "));
     if architecture != Architecture::X86_64 {
         key = key.with(architecture.debian());
     }
     let directory = cache::directory()?.join("trees").join(key.short());
     cache::once(&directory, |draft| {
-        let names = Apt::with_packages_for(architecture, &[SUITE], false)?
+        let names = Apt::with_packages_for(architecture, &[suite], false)?
             .unpack_closure(&wanted, &draft.join("root"))?;
         finish(&draft.join("root"))?;
         std::fs::write(draft.join("packages"), names.join("\n") + "\n").context("listing the packages")

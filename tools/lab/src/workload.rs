@@ -127,14 +127,14 @@ pub fn run(config: &Config, out: &Path) -> Result<WorkloadReport> {
 pub(crate) fn root_disk(
     tools: &Tools,
     tree: &Path,
-    pagehaul: &Path,
+    pagehaul: Option<&Path>,
     files: &[(PathBuf, String)],
     draft: &Path,
 ) -> Result<Disk> {
     let root = draft.join("tree");
     tree::share(tree, &root)?;
     let mut bytes = directory_bytes(tree);
-    let place = [(pagehaul.to_owned(), "/usr/local/bin/pagehaul".to_owned())];
+    let place = pagehaul.map(|path| (path.to_owned(), "/usr/local/bin/pagehaul".to_owned()));
     for (from, to) in place.iter().chain(files) {
         let to = root.join(to.trim_start_matches('/'));
         if let Some(directory) = to.parent() {
@@ -150,7 +150,7 @@ pub(crate) fn root_disk(
 
 fn disks(config: &Config, tools: &Tools, tree: &Path, pagehaul: &Path, draft: &Path) -> Result<Vec<Disk>> {
     let mut disks = vec![
-        root_disk(tools, tree, pagehaul, &config.files, draft)?,
+        root_disk(tools, tree, Some(pagehaul), &config.files, draft)?,
         disk::ext4(tools, draft, workload::disk::OUT, OUT_BYTES, 4096, None)?,
         disk::ext4(tools, draft, workload::disk::SCRATCH, config.scratch_mib << 20, 4096, None)?,
     ];

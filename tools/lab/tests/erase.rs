@@ -6,19 +6,23 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 
 use common::succeeds;
+use lab::owned::{self, Luks};
 use lab::secrets::{Hits, search};
+use lab::{Crash, oracle};
 use lab_guest::secrets::Secret;
 use serde_json::Value;
 
-fn keys() -> Vec<Vec<u8>> {
+/// The known keys, and behind them the volume key of the disk that cryptsetup made.
+fn keys(crash: &Crash) -> Vec<Vec<u8>> {
     let bytes = |secret: &Secret| {
         let mut bytes = vec![0; secret.len()];
         secret.fill(&mut bytes);
         bytes
     };
-    Secret::ALL.iter().map(bytes).collect()
+    Secret::ALL.iter().map(bytes).chain([Luks::of(crash).unwrap().key]).collect()
 }
 
 /// The keys whose schedules are of the keys of the guest.
@@ -33,8 +37,13 @@ fn report(dump: &Path) -> Value {
     serde_json::from_str(&succeeds(&["triage", "--json", "--tasks", "--stacks"], &[dump])).unwrap()
 }
 
-fn check(vmcore: &Path, kernel: &str) {
-    let keys = keys();
+fn check(crash: &Crash, kernel: &str) {
+    let vmcore = &*crash.vmcore();
+    let keys = keys(crash);
+    let volume = Secret::ALL.len();
+    // The table names a key of the process that opened the disk, which has ended.
+    let luks = Luks::of(crash).unwrap();
+    assert!(luks.table.contains(":64:logon:cryptsetup:") && luks.key.len() == 64, "{kernel}: {}", luks.table);
     let directory = tempfile::tempdir().unwrap();
     for level in ["0", "31"] {
         let path = |name: &str| directory.path().join(format!("{name}-{level}"));
@@ -42,12 +51,16 @@ fn check(vmcore: &Path, kernel: &str) {
         succeeds(&["convert", "-q", "-d", level, "-f", "elf"], &[vmcore, &before]);
         let found = search(&before, &keys).unwrap();
         // Of the master key of a file system the kernel keeps only what it derives others from.
-        let kept = |index: &usize| Secret::ALL[*index] != Secret::FileSystem;
+        let kept = |index: &usize| Secret::ALL.get(*index) != Some(&Secret::FileSystem);
         let expected: BTreeSet<usize> = (0..keys.len()).filter(kept).collect();
         assert_eq!(found.keys, expected, "{kernel}, level {level}");
-        assert_eq!(schedules(&found, &keys).len(), 3, "{kernel}, level {level}");
+        // In the keyring that cryptsetup was told, and in dm-crypt.
+        assert!(found.copies[&volume] >= 2, "{kernel}, level {level}: {:?}", found.copies);
+        // Of each disk two keys, and one of TLS.
+        assert_eq!(schedules(&found, &keys).len(), 2 * 2 + 1, "{kernel}, level {level}");
+        assert_eq!(schedules(&found, &keys[volume..]).len(), 2, "{kernel}, level {level}");
         // Of each encrypted file two keys, and one of its directory.
-        assert_eq!(found.schedules.len(), 3 + 2 * 3, "{kernel}, level {level}");
+        assert_eq!(found.schedules.len(), 5 + 2 * 3, "{kernel}, level {level}");
         succeeds(&["convert", "-q", "--erase", "keys", "-d", level, "-f", "elf"], &[vmcore, &after]);
         let found = search(&after, &keys).unwrap();
         assert!(found.keys.is_empty(), "{kernel}, level {level}: {:?}", found.keys);
@@ -63,10 +76,11 @@ fn check(vmcore: &Path, kernel: &str) {
             let record = info["erased"].as_str().unwrap();
             for what in [
                 "key(user).payload",
-                "key(logon).payload",
+                // That of the scenario, of a file, of the LUKS disk.
+                "key(logon).payload size 200 in 3 places",
                 "key(encrypted).payload",
                 "key(asymmetric).payload",
-                "crypt_config.key",
+                "crypt_config.key size 128 in 2 places",
                 "fscrypt_master_key.hkdf",
                 "fscrypt_prepared_key.tfm",
                 "wg_device.static_identity",
@@ -82,8 +96,55 @@ fn check(vmcore: &Path, kernel: &str) {
 
 #[test]
 fn no_key_of_a_guest_is_in_an_erased_dump() {
-    // Its keys, and pages of processes, cgroups and files, are known.
-    common::each_crash("keys", "", &["6.1", "6.12"], |kernel, vmcore| check(&vmcore, kernel));
+    common::each_crash([&["6.12"], &["6.1", "6.12"]], owned::with_keys, |kernel, crash| check(crash, kernel));
+}
+
+/// drgn's script that prints the key of a disk: contrib/dm_crypt_key.py of <https://github.com/osandov/drgn>.
+const SCRIPT: &str = "PAGEHAUL_DM_CRYPT_KEY";
+
+fn check_with_drgn(script: &Path, crash: &Crash, kernel: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let luks = Luks::of(crash).unwrap();
+    let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let [first, second] = luks.key.as_chunks::<32>().0 else { panic!("{luks:?}") };
+    let halves = [first, second].map(|half| hexadecimal(half));
+    let symbols = crash.debug_info().unwrap();
+    let mut files = vec![symbols.vmlinux];
+    files.extend(std::fs::read_dir(symbols.modules).unwrap().map(|entry| entry.unwrap().path()));
+    // Its standard output, and its errors.
+    let prints = |dump: &Path| {
+        let mut drgn = Command::new(oracle::python().unwrap());
+        drgn.args(["-m", "drgn", "-q", "-c"]).arg(dump);
+        for file in &files {
+            drgn.arg("-s").arg(file);
+        }
+        let output = drgn.arg(script).arg(&luks.device).output().unwrap();
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned())
+    };
+    for level in ["0", "31"] {
+        let [before, after] =
+            ["before", "after"].map(|name| directory.path().join(format!("{name}-{level}")));
+        succeeds(&["convert", "-q", "-d", level], &[&crash.vmcore(), &before]);
+        let [printed, said] = prints(&before);
+        assert_eq!(printed.lines().collect::<Vec<_>>(), halves, "{kernel}, level {level}: {said}");
+        succeeds(&["convert", "-q", "--erase", "keys", "-d", level], &[&crash.vmcore(), &after]);
+        let [printed, said] = prints(&after);
+        // It gets as far, and finds what it was erased with, or a length that makes no sense.
+        eprintln!("{kernel}, level {level}, erased: {} {}", printed.trim(), said.trim());
+        assert!(halves.iter().all(|half| !printed.contains(half)), "{kernel}, level {level}: {printed}");
+    }
+}
+
+#[test]
+fn drgns_script_prints_no_key_of_an_erased_dump() {
+    let Some(script) = std::env::var_os(SCRIPT) else {
+        eprintln!("skipped: {SCRIPT} names drgn's contrib/dm_crypt_key.py, which has another licence");
+        return;
+    };
+    let all = ["6.1", "6.12"];
+    common::each_crash([&all, &all], owned::with_keys, |kernel, crash| {
+        check_with_drgn(Path::new(&script), crash, kernel);
+    });
 }
 
 /// Records of the log have the name of the task that wrote them (7.2).

@@ -1,6 +1,7 @@
 //! Keeps the pages of some owners in a guest, and searches its dumps for the pages of all.
 //!
-//! Boots virtual machines, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it). The crashes are those of `erase.rs`.
+//! Boots virtual machines, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it). The crashes of x86_64 guests with one node are
+//! those of `erase.rs`.
 
 mod common;
 
@@ -10,8 +11,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use common::{pagehaul, succeeds};
+use lab::{Config, Crash, owned};
 use lab_guest::Class;
-use lab_guest::pattern::{PAGE, PAGES, Pattern, TAG};
+use lab_guest::pattern::{IN_SWAP_CACHE, PAGE, PAGES, Pattern, TAG};
 use lab_guest::stamp::{self, StampCheck};
 use serde_json::Value;
 
@@ -43,8 +45,9 @@ fn each_place(path: &Path, word: u64, mut found: impl FnMut(&[u8])) {
     }
 }
 
-/// Returns which patterns are in a file, all pages of them whole. Fails if there are some pages of a pattern only.
-fn patterns(path: &Path) -> BTreeSet<Pattern> {
+/// Returns which patterns are in a file, all pages of them whole that were in memory. Fails if there are some pages of a pattern only.
+/// Free pages may have what was written to swap.
+fn patterns(path: &Path, has_free: bool) -> BTreeSet<Pattern> {
     let mut pages: BTreeMap<Pattern, BTreeSet<u64>> = BTreeMap::new();
     each_place(path, TAG, |bytes| {
         if let Some((pattern, page, is_whole)) = Pattern::find(bytes) {
@@ -53,7 +56,12 @@ fn patterns(path: &Path) -> BTreeSet<Pattern> {
         }
     });
     for (pattern, pages) in &pages {
-        assert_eq!(pages.len() as u64, PAGES, "{}: {pattern:?}", path.display());
+        let expected: BTreeSet<u64> = match pattern {
+            Pattern::Swapped if has_free => IN_SWAP_CACHE.chain(pages.iter().copied()).collect(),
+            Pattern::Swapped => IN_SWAP_CACHE.collect(),
+            _ => (0..PAGES).collect(),
+        };
+        assert!(*pages == expected, "{}: {pattern:?}: {pages:?}", path.display());
     }
     pages.into_keys().collect()
 }
@@ -69,45 +77,71 @@ fn classes(path: &Path) -> Vec<Class> {
     CLASSES.into_iter().filter(|class| stamps.contains(class)).collect()
 }
 
-fn check(vmcore: &Path, kernel: &str) {
-    use Pattern::{Grouped, GroupedFile, Kept, Other};
+fn check(crash: &Crash, kernel: &str, nodes: u32) {
+    use Pattern::{Grouped, GroupedFile, GroupedHuge, Kept, Numa, Other, Swapped, Xfs};
+    let vmcore = &*crash.vmcore();
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| -> PathBuf { directory.path().join(name) };
     let report = |dump: &Path| json(&["triage", "--json", "--tasks", "--stacks"], &[dump]);
     let plain = path("plain");
     succeeds(&["convert", "-q", "-d", "0", "-f", "elf"], &[vmcore, &plain]);
-    assert_eq!(patterns(&plain), Pattern::ALL.into(), "{kernel}");
+    // A guest with one node has nothing to balance.
+    let is_balanced = nodes > 1;
+    let mut all = BTreeSet::from(Pattern::ALL);
+    all.retain(|one| *one != Numa || is_balanced);
+    assert_eq!(patterns(&plain, true), all, "{kernel}");
     let before = report(&plain);
     let tasks = before["tasks"].as_array().unwrap();
     let pid = |name: &str| {
         tasks.iter().find(|task| task["comm"] == name).unwrap_or_else(|| panic!("no {name}"))["pid"]
             .to_string()
     };
-    let (kept, grouped) = (pid("scene-kept"), pid("scene-grouped"));
-    let cases: [(&[&str], &[Pattern]); 5] = [
-        (&["--keep-pid", &kept], &[Kept]),
-        (&["--keep-pid", &grouped], &[Grouped]),
-        (&["--keep-cgroup", "/scene"], &[Grouped, GroupedFile]),
+    let (kept, grouped, swapped) = (pid("scene-kept"), pid("scene-grouped"), pid("scene-swapped"));
+    // Since 6.7 the guest has pages of hugetlb charged to cgroups, which cgroup v1 does not know.
+    let charges_huge = kernel != "6.1";
+    let mut cases: Vec<(Vec<&str>, Vec<Pattern>)> = vec![
+        (vec!["--keep-pid", &kept], vec![Kept]),
+        (vec!["--keep-pid", &grouped], vec![Grouped, GroupedHuge]),
+        // It maps other pages only.
+        (vec!["--keep-pid", &swapped], vec![]),
+        (vec!["--keep-cgroup", "/scene"], vec![Grouped, GroupedFile, GroupedHuge, Swapped]),
+        (vec!["--keep-cgroup", "/scene/swapped"], vec![Swapped]),
         (
-            &["--keep-cgroup", "/scene/inner", "--keep-pid", &kept, "-d", "free"],
-            &[Kept, Grouped, GroupedFile],
+            vec!["--keep-cgroup", "/scene/inner", "--keep-pid", &kept, "-d", "free"],
+            vec![Kept, Grouped, GroupedFile, GroupedHuge],
         ),
-        (&["--drop-file-systems", "ramfs,tmpfs", "-d", "0"], &[Kept, Other, Grouped]),
+        (
+            vec!["--drop-file-systems", "ramfs,tmpfs", "-d", "0"],
+            vec![Kept, Other, Grouped, GroupedHuge, Xfs, Swapped, Numa],
+        ),
+        (
+            vec!["--drop-file-systems", "xfs", "-d", "0"],
+            all.iter().copied().filter(|one| *one != Xfs).collect(),
+        ),
     ];
-    for (options, expected) in cases {
+    let numa = is_balanced.then(|| pid("scene-numa"));
+    if let Some(pid) = &numa {
+        cases.push((vec!["--keep-pid", pid], vec![Numa]));
+    }
+    for (options, mut expected) in cases {
+        let is_of_cgroup = options.contains(&"--keep-cgroup");
+        expected.retain(|one| {
+            (*one != Numa || is_balanced) && (*one != GroupedHuge || !is_of_cgroup || charges_huge)
+        });
+        let has_free = options.contains(&"--drop-file-systems");
         let (after, dump, again) = (path("after"), path("dump"), path("again"));
         let elf: Vec<&str> =
             ["convert", "-q", "--force", "-f", "elf"].into_iter().chain(options.iter().copied()).collect();
         succeeds(&elf, &[vmcore, &after]);
-        let expected: BTreeSet<Pattern> = expected.iter().copied().collect();
-        assert_eq!(patterns(&after), expected, "{kernel}: {options:?}");
+        let expected: BTreeSet<Pattern> = expected.into_iter().collect();
+        assert_eq!(patterns(&after, has_free), expected, "{kernel}: {options:?}");
         assert!(report(&after) == before, "{kernel}: {options:?}");
         // By a capture, which has another process find them, in kdump format.
         let capture: Vec<&str> =
             ["capture", "-q", "--json", "--force"].into_iter().chain(options.iter().copied()).collect();
         let said = json(&capture, &[vmcore, &dump]);
         succeeds(&["convert", "-q", "--force", "-f", "elf"], &[&dump, &again]);
-        assert_eq!(patterns(&again), expected, "{kernel}: {options:?}");
+        assert_eq!(patterns(&again, has_free), expected, "{kernel}: {options:?}");
         assert!(report(&again) == before, "{kernel}: {options:?}");
         let count = |name: &str| said[name].as_u64().unwrap_or(0);
         let by_owner = count("other_owners") + count("dropped_file_systems");
@@ -139,7 +173,7 @@ fn check(vmcore: &Path, kernel: &str) {
         (["--keep-pid", "1", "-d", "0"], &*small, 1, "without memory of user space"),
         (["--keep-pid", "999999", "-d", "0"], vmcore, 1, "no process has PID 999999"),
         (["--keep-pid", "2", "-d", "0"], vmcore, 1, "is a kernel thread"),
-        (["--keep-cgroup", "/scene/none", "-d", "0"], vmcore, 1, "/scene/ has inner"),
+        (["--keep-cgroup", "/scene/none", "-d", "0"], vmcore, 1, "/scene/ has inner, swapped"),
         (["--keep-cgroup", "", "-d", "0"], vmcore, 1, "the path of a cgroup is empty"),
         (["--drop-file-systems", "xsf", "-d", "0"], vmcore, 1, "no file system type xsf; expected one of"),
     ] {
@@ -154,6 +188,26 @@ fn check(vmcore: &Path, kernel: &str) {
 
 #[test]
 fn only_pages_of_chosen_owners_are_in_the_dump() {
-    // Its keys, and pages of processes, cgroups and files, are known.
-    common::each_crash("keys", "", &["6.1", "6.12"], |kernel, vmcore| check(&vmcore, kernel));
+    common::each_crash([&["6.12"], &["6.1", "6.12"]], owned::with_keys, |kernel, crash| {
+        check(crash, kernel, 1)
+    });
+}
+
+/// The last of Debian's kernels with the memory controller of cgroup v1 is 6.1.
+#[test]
+fn cgroups_of_v1_are_found() {
+    let guest =
+        |kernel: &str| Config { append: "lab.cgroups=v1".into(), nodes: 2, ..owned::with_patterns(kernel) };
+    common::each_crash([&[], &["6.1"]], guest, |kernel, crash| check(crash, kernel, 2));
+}
+
+#[test]
+fn pages_that_are_balanced_among_nodes_are_kept() {
+    let guest = |kernel: &str| Config { nodes: 2, ..owned::with_patterns(kernel) };
+    common::each_crash([&[], &["6.12"]], guest, |kernel, crash| check(crash, kernel, 2));
+}
+
+#[test]
+fn pages_of_chosen_owners_are_kept_on_arm64() {
+    common::each_crash([&[], &["6.12-arm64"]], owned::with_patterns, |kernel, crash| check(crash, kernel, 1));
 }

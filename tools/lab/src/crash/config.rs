@@ -3,8 +3,8 @@
 use super::Pstore;
 use crate::Architecture;
 use crate::cache::Key;
-use crate::kernels;
 use crate::vm::Accelerator;
+use crate::{kernels, tree};
 use anyhow::{Result, bail};
 use lab_guest::plan::{Fill, Plan, Run};
 use lab_guest::workload::Step;
@@ -67,8 +67,14 @@ pub struct Config {
     pub pstore: Option<Pstore>,
     /// Scripts that run in a Debian tree once the capture kernel has reset the machine, whose kernel boots again.
     pub after: Vec<Step>,
-    /// Debian packages in that tree.
+    /// Scripts that run in a Debian tree before memory is filled. They have disks for swap, LUKS and XFS.
+    pub prepare: Vec<Step>,
+    /// Debian packages in these trees.
     pub packages: Vec<String>,
+    /// The Debian release that they are of.
+    pub suite: &'static str,
+    /// NUMA nodes, among which memory is divided. The first has the CPUs.
+    pub nodes: u32,
 }
 
 impl Default for Config {
@@ -100,7 +106,10 @@ impl Default for Config {
             whole_iomem: false,
             pstore: None,
             after: Vec::new(),
+            prepare: Vec::new(),
             packages: Vec::new(),
+            suite: tree::SUITE,
+            nodes: 1,
         }
     }
 }
@@ -113,6 +122,9 @@ impl Config {
         }
         if self.cpus == 0 || self.cpus > 64 {
             bail!("{} CPUs: the lab supports 1 to 64", self.cpus);
+        }
+        if self.nodes == 0 || !self.memory_mib.is_multiple_of(self.nodes.into()) {
+            bail!("{} nodes cannot share {} MiB evenly", self.nodes, self.memory_mib);
         }
         if let Some(path) = &self.pagehaul
             && !path.is_file()
@@ -168,6 +180,7 @@ impl Config {
             before: self.before.clone(),
             whole_iomem: self.whole_iomem,
             images: self.images,
+            prepare: self.prepare.clone(),
             after: self.after.clone(),
         }
     }
@@ -201,6 +214,9 @@ impl Config {
         }
         parts.extend(self.pstore.map(|pstore| pstore.name().to_owned()));
         parts.extend(self.scenario.clone());
+        if self.nodes > 1 {
+            parts.push(format!("{}nodes", self.nodes));
+        }
         if !runs.is_empty() {
             // Different runs serve different purposes: they do not replace each other's results.
             let lines = runs.iter().map(|run| format!("{} {}", run.name, run.arguments.join(" ")));
@@ -210,16 +226,35 @@ impl Config {
         parts.join("-")
     }
 
+    /// Returns QEMU's arguments that divide the memory among nodes.
+    pub(super) fn node_arguments(&self) -> Vec<String> {
+        if self.nodes == 1 {
+            return Vec::new();
+        }
+        let size = self.memory_mib / u64::from(self.nodes);
+        let of_node = |node: u32| {
+            let cpus = if node == 0 { format!(",cpus=0-{}", self.cpus - 1) } else { String::new() };
+            [
+                "-object".into(),
+                format!("memory-backend-ram,id=node{node},size={size}M"),
+                "-numa".into(),
+                format!("node,nodeid={node}{cpus},memdev=node{node}"),
+            ]
+        };
+        (0..self.nodes).flat_map(of_node).collect()
+    }
+
     /// Returns the longest time that a run may say nothing, in seconds.
     pub(super) fn longest_time_limit(&self) -> u64 {
-        self.after.iter().map(|step| step.time_limit).chain([self.time_limit]).max().unwrap_or_default()
+        let steps = self.prepare.iter().chain(&self.after);
+        steps.map(|step| step.time_limit).chain([self.time_limit]).max().unwrap_or_default()
     }
 
     /// Returns the sum of the time limits of all runs, in seconds.
     pub(super) fn total_time_limit(&self) -> u64 {
         let others: u64 = self.runs.iter().map(|run| run.time_limit).sum();
-        let after: u64 = self.after.iter().map(|step| step.time_limit).sum();
-        self.time_limit * self.captures.len() as u64 + others + after
+        let steps: u64 = self.prepare.iter().chain(&self.after).map(|step| step.time_limit).sum();
+        self.time_limit * self.captures.len() as u64 + others + steps
     }
 }
 

@@ -9,6 +9,7 @@ use crate::tools::Tools;
 use crate::{build, tree, workload};
 use anyhow::{Context, Result};
 use lab_guest::plan::disk as serial;
+use lab_guest::workload::disk as guest_disk;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -42,11 +43,17 @@ pub(super) fn make(config: &Config, kernel: &Kernel, tools: &Tools, draft: &Path
     if config.scenario.as_deref() == Some("keys") {
         disk::allow_encryption(tools, &disks, serial::CACHE)?;
     }
-    if !config.after.is_empty() {
+    if !(config.prepare.is_empty() && config.after.is_empty()) {
         let packages: Vec<&str> = config.packages.iter().map(String::as_str).collect();
-        let tree = tree::get(kernel.architecture, &packages)?;
-        let pagehaul = build::pagehaul_for_running(kernel.architecture)?;
-        disks.push(workload::root_disk(tools, &tree, &pagehaul, &[], draft)?);
+        let tree = tree::of_suite(kernel.architecture, config.suite, &packages)?;
+        let of_after = (!config.after.is_empty()).then(|| build::pagehaul_for_running(kernel.architecture));
+        let pagehaul = of_after.transpose()?;
+        disks.push(workload::root_disk(tools, &tree, pagehaul.as_deref(), &[], draft)?);
+    }
+    if !config.prepare.is_empty() {
+        for (serial, mib) in [(guest_disk::SWAP, 64), (guest_disk::LUKS, 64), (guest_disk::XFS, 512)] {
+            disks.push(disk::raw(draft, serial, mib << 20)?);
+        }
     }
     if config.dump_disk_mib > 0 {
         let disk = disk::raw(draft, serial::DUMP, config.dump_disk_mib << 20)?;

@@ -20,6 +20,7 @@ use crate::tools::Tools;
 use crate::vm::Accelerator;
 use crate::{build, initramfs, kmodule};
 use anyhow::{Context, Result};
+use lab_guest::plan;
 use std::fs;
 use std::path::Path;
 
@@ -53,6 +54,12 @@ pub fn crash(config: &Config) -> Result<Crash> {
         let running = build::pagehaul_for_running(kernel.architecture)?;
         key = key.with(config.packages.join(" ")).with_file(&running)?;
     }
+    if !config.prepare.is_empty() {
+        key = key.with(config.packages.join(" ")).with(config.suite);
+    }
+    if config.nodes > 1 {
+        key = key.with(format!("{} nodes", config.nodes));
+    }
     if config.images {
         key = key.with("images before and after");
     }
@@ -63,8 +70,9 @@ pub fn crash(config: &Config) -> Result<Crash> {
         if config.accelerator == Accelerator::Kvm {
             kvm::probe(&tools, &kernel)?;
         }
-        let module = config.scenario.as_ref().map(|_| kmodule::build(&kernel, kmodule::CRASH_SCENES));
-        let module = module.transpose()?;
+        let needs_module = |name: &&String| !plan::WITHOUT_MODULE.contains(&name.as_str());
+        let of_scenario = config.scenario.as_ref().filter(needs_module);
+        let module = of_scenario.map(|_| kmodule::build(&kernel, kmodule::CRASH_SCENES)).transpose()?;
         let modules = config.pstore.map_or(&[][..], Pstore::modules);
         let initramfs = initramfs::build(
             &kernel,

@@ -1,7 +1,7 @@
 //! The results of a crash in the cache.
 
 use super::Images;
-use crate::debuginfo;
+use crate::debuginfo::{self, DebugInfo};
 use crate::kernels::Kernel;
 use anyhow::{Context, Result};
 use lab_guest::results::{CaptureKernelReport, Manifest, RunReport};
@@ -87,7 +87,12 @@ impl Crash {
 
     /// Returns the kernel with debug symbols, and fetches it if necessary.
     pub fn vmlinux(&self) -> Result<PathBuf> {
-        Ok(debuginfo::get(&self.kernel)?.vmlinux)
+        Ok(self.debug_info()?.vmlinux)
+    }
+
+    /// Returns its debug symbols with those of modules, and fetches them if necessary.
+    pub fn debug_info(&self) -> Result<DebugInfo> {
+        debuginfo::get(&self.kernel)
     }
 
     /// Returns the path of the console log of both kernels.

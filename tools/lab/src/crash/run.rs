@@ -35,6 +35,7 @@ fn run_once(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path, initr
     let disks = disks::make(config, kernel, tools, draft)?;
     let socket_directory = SocketDirectory::new()?;
     let mut arguments = config.pstore.map_or_else(Vec::new, |pstore| pstore.arguments(&socket_directory.0));
+    arguments.extend(config.node_arguments());
     if !config.after.is_empty() {
         arguments.extend(["-action", "reboot=reset"].map(str::to_owned));
     }

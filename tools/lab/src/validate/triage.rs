@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 /// What the first finding of each scenario has to say, or the deadlock's own.
-const SCENARIOS: [(&str, &str); 24] = [
+const SCENARIOS: [(&str, &str); 25] = [
     ("null", "NULL pointer dereference in scene_null_dereference"),
     ("null-call", "called a NULL pointer from scene_call_null"),
     ("bug", "kernel BUG in scene_bug"),
@@ -27,6 +27,8 @@ const SCENARIOS: [(&str, &str); 24] = [
     ("suspended", "dm-0 is suspended"),
     // For `lab/tests/erase.rs`.
     ("keys", "crashed the machine on purpose"),
+    // For `lab/tests/keep.rs`.
+    ("patterns", "crashed the machine on purpose"),
     // The largest owners of memory.
     ("owners", "crashed the machine on purpose"),
     // For `tools/scale/src/bin/scale-owners`.

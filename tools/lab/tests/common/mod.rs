@@ -1,9 +1,9 @@
 //! What tests of dumps that are given away share.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
-use lab::Config;
+use lab::{Config, Crash};
 
 pub fn pagehaul(arguments: &[&str], files: &[&Path]) -> Output {
     let mut command = Command::new(lab::build::pagehaul_of_tests().unwrap());
@@ -17,22 +17,17 @@ pub fn succeeds(arguments: &[&str], files: &[&Path]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Crashes guests by a scenario, of 6.12 or of all these kernels, with additions to their command lines. Passes each kernel and its
-/// vmcore on. A crash is kept, so that it serves all tests.
-pub fn each_crash(scenario: &str, append: &str, all: &[&str], check: impl Fn(&str, PathBuf)) {
+/// Crashes guests of some kernels: of a few, or of all. Passes each kernel and its crash on. A crash is kept, so that it serves all tests.
+pub fn each_crash([few, all]: [&[&str]; 2], guest: impl Fn(&str) -> Config, check: impl Fn(&str, &Crash)) {
     if !lab::enabled() {
         eprintln!("skipped: set PAGEHAUL_LAB=1 to boot virtual machines");
         return;
     }
-    for kernel in lab::few_or_all(&["6.12"], all.iter().copied()) {
-        let config = Config {
-            kernel: kernel.into(),
-            cpus: 1,
-            fill: 20,
-            scenario: Some(scenario.into()),
-            append: append.into(),
-            ..Config::default()
-        };
-        check(kernel, lab::crash(&config).unwrap().vmcore());
+    let kernels = lab::few_or_all(few, all.iter().copied());
+    if kernels.is_empty() {
+        eprintln!("skipped: set PAGEHAUL_LAB=all to boot {}", all.join(", "));
+    }
+    for kernel in kernels {
+        check(kernel, &lab::crash(&guest(kernel)).unwrap());
     }
 }
