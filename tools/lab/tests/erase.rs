@@ -54,8 +54,8 @@ fn check(crash: &Crash, kernel: &str) {
         let kept = |index: &usize| Secret::ALL.get(*index) != Some(&Secret::FileSystem);
         let expected: BTreeSet<usize> = (0..keys.len()).filter(kept).collect();
         assert_eq!(found.keys, expected, "{kernel}, level {level}");
-        // In the keyring that cryptsetup was told, and in dm-crypt.
-        assert!(found.copies[&volume] >= 2, "{kernel}, level {level}: {:?}", found.copies);
+        // In the keyring that cryptsetup was told. dm-crypt overwrites its copy of a key that a keyring has, and keeps what AES made of it.
+        assert!(found.copies[&volume] >= 1, "{kernel}, level {level}: {:?}", found.copies);
         // Of each disk two keys, and one of TLS.
         assert_eq!(schedules(&found, &keys).len(), 2 * 2 + 1, "{kernel}, level {level}");
         assert_eq!(schedules(&found, &keys[volume..]).len(), 2, "{kernel}, level {level}");
