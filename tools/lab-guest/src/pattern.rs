@@ -1,5 +1,5 @@
-//! Pages with a pattern that says whose they are: the scenarios `keys` and `patterns` give some to processes, a cgroup and file systems, and dumps
-//! are searched for them.
+//! Pages with a pattern that says whose they are: the scenarios `keys` and `patterns` give some to processes, a cgroup and file systems,
+//! and dumps are searched for them.
 
 use std::ops::Range;
 
