@@ -12,14 +12,14 @@ KDUMP_SUITE ?= all
 KDUMP_TARGET ?= all
 
 .PHONY: help setup setup-build setup-demo check lint deny tests guide test test-guests test-beside test-full demo validate validate-process packages fleet wheel \
-	test-wheel test-pages test-spark test-packages test-reproducible release test-kdump test-kdump-faults test-kdump-dracut test-arm64 test-arm64-emulator test-riscv64 test-store test-upload static man \
+	test-wheel test-pages test-spark test-packages test-reproducible release test-kdump test-kdump-faults test-kdump-dracut test-core-handler test-arm64 test-arm64-emulator test-riscv64 test-store test-upload static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
 	@echo "make demo               crash a real kernel in a virtual machine, capture it, open the dump with drgn, explain the crash"
 	@echo "make check              fmt, clippy, dependency licences, unit and integration tests: the everyday loop"
 	@echo "make test               check, validation on real crashes of four x86_64 kernels and one of arm64, on processes, packages"
-	@echo "make test-full          test, all kernels, test-arm64, test-riscv64, and 1,000 rounds of faults at any moment of commands on processes"
+	@echo "make test-full          test, all kernels, test-arm64, test-riscv64, test-core-handler, and 1,000 rounds of faults at any moment of commands on processes"
 	@echo "make validate           validate dumps of one kernel: make validate KERNEL=6.1"
 	@echo "make validate-process   validate cores and checkpoints of real programs"
 	@echo "make static             the static binary for a capture kernel's initramfs: make static ARCH=aarch64"
@@ -32,6 +32,7 @@ help:
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
 	@echo "make test-kdump-faults  crash guests with one fault each in their kdump, and compare with kdump check: about an hour"
 	@echo "make test-kdump-dracut  crash guests with Fedora's and openSUSE's kdump: PAGEHAUL_KDUMP_UTILS, PAGEHAUL_SUSE_KDUMP"
+	@echo "make test-core-handler  crash processes in a Debian 13 guest with systemd-coredump, with pagehaul-core and without"
 	@echo "make test-store         captures to a real S3 server, with faults; builds the server with Go"
 	@echo "make test-upload        a capture kernel with a clock of 1990 that sends its dump to that server and over ssh"
 	@echo "make test-arm64         the binary for arm64 in an emulator, crashes of every arm64 kernel, packages installed in a guest"
@@ -130,6 +131,7 @@ test-full: test test-pages test-spark test-store test-upload
 	$(MAKE) test-kdump KDUMP_SUITE=trixie KDUMP_TARGET=ssh
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm KDUMP_TARGET=local
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm KDUMP_TARGET=nfs
+	$(MAKE) test-core-handler
 	if [ -n "$(PAGEHAUL_KDUMP_UTILS)" ] && [ -n "$(PAGEHAUL_SUSE_KDUMP)" ]; then $(MAKE) test-kdump-dracut; \
 	else echo "not tested: Fedora's and openSUSE's kdump: PAGEHAUL_KDUMP_UTILS, PAGEHAUL_SUSE_KDUMP"; fi
 	# Crashes up to four times, until tasks reclaim memory at that moment.
@@ -249,6 +251,12 @@ test-kdump-dracut: setup
 	rpm=$$(scripts/packages.sh pagehaul-kdump | sed -n 2p) && \
 	$(LAB) kdump-dracut --distribution fedora --sources "$(PAGEHAUL_KDUMP_UTILS)" --rpm "$$rpm" && \
 	$(LAB) kdump-dracut --distribution suse --sources "$(PAGEHAUL_SUSE_KDUMP)" --rpm "$$rpm"
+
+# A Debian 13 guest whose processes crash: with its own systemd-coredump, with pagehaul-core installed, and with it removed.
+# CORE_HANDLER="--memory 256M,1G,4G --rounds 3" measures more: it takes 14 GiB of memory and an hour.
+test-core-handler: setup
+	$(LAB_BUILD)
+	deb=$$(scripts/packages.sh pagehaul-core | sed -n 1p) && $(LAB) core-handler --deb "$$deb" $(CORE_HANDLER)
 
 man:
 	cargo run --release --locked -p pagehaul -- man $(TARGET)/man

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Makes the disk of a Debian system with the distribution's kernel and kdump-tools, as apt configures them. Needs root.
-# Usage: image.sh SUITE MIRROR DIRECTORY OWNER RELEASE; leaves root.disk, vmlinuz and initrd.img in the directory. RELEASE is the
-# kernel whose debug symbols the lab has: a suite may have a newer one.
+# Makes the disk of a Debian system with the distribution's kernel and further packages, as apt configures them one after the other.
+# Needs root. Usage: image.sh SUITE MIRROR DIRECTORY OWNER RELEASE SIZE PACKAGE...; leaves root.disk, vmlinuz and initrd.img in the
+# directory. RELEASE is the kernel whose debug symbols the lab has: a suite may have a newer one.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin
-suite=$1 mirror=$2 out=$3 owner=$4 release=$5
+suite=$1 mirror=$2 out=$3 owner=$4 release=$5 size=$6
+shift 6
 tree=$out/tree
 here=$(dirname "$0")
 trap 'rm -rf "$tree"' EXIT
@@ -27,9 +28,9 @@ add initramfs-tools busybox-static zstd
 # kdump-tools' hook makes an initramfs for each kernel, and would look for the root device of this directory: the kernel
 # comes first, and kdump-tools makes its initramfs when it starts in the guest.
 add "linux-image-$release"
-add kexec-tools makedumpfile
-add kdump-tools
-add openssh-client
+for package; do
+    add "$package"
+done
 rm "$tree/usr/sbin/policy-rc.d"
 in_tree apt-get clean
 rm -rf "$tree"/var/lib/apt/lists/*
@@ -45,7 +46,7 @@ done
 cp "$tree"/boot/vmlinuz-* "$out/vmlinuz"
 cp "$tree"/boot/initrd.img-* "$out/initrd.img"
 ls "$tree/lib/modules" >"$out/release"
-truncate -s 3G "$out/root.disk"
+truncate -s "$size" "$out/root.disk"
 mke2fs -q -F -t ext4 -E lazy_itable_init=0,nodiscard -d "$tree" "$out/root.disk"
 chmod 644 "$out/vmlinuz" "$out/initrd.img" "$out/release"
 chown "$owner" "$out"/*

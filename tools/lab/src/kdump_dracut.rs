@@ -4,7 +4,7 @@
 //! Their scripts are GPL and not part of this tree: the sources are given, and used as they are. The system around them is Debian 13.
 
 use crate::guest_tree;
-use crate::kdump_tools::{Boot, Guest, RELEASES, SILENCE, check_planned, prepared};
+use crate::kdump_tools::{Boot, Guest, RELEASES, check_planned, prepared};
 use crate::tools::Tools;
 use crate::validate::process::as_root;
 use crate::{build, cache, disk};
@@ -118,8 +118,7 @@ fn crash(distribution: Distribution, guest: &Guest<'_>, pagehaul: &Path, scratch
         ("pagehaul", checker.as_slice()),
     ])?;
     let crashkernel = distribution.crashkernel();
-    let said =
-        guest.run(Boot { crashkernel, crashes: true, network: false, clock: None, silence: SILENCE })?;
+    let said = guest.run(Boot { crashkernel, crashes: true, ..Boot::default() })?;
     ensure!(
         said.iter().any(|(what, detail)| what == "loaded" && detail.trim() == "1"),
         "the scripts loaded no capture kernel: {said:?}"

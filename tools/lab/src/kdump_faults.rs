@@ -108,7 +108,7 @@ fn installed(release: &Release, tools: &Tools, deb: &Path, scratch: &Path) -> Re
 
 fn boot(crashes: bool) -> Boot<'static> {
     let silence = if crashes { STANDS_STILL } else { SILENCE };
-    Boot { crashkernel: "192M", crashes, network: false, clock: None, silence }
+    Boot { crashkernel: "192M", crashes, silence, ..Boot::default() }
 }
 
 /// Injects a fault into a copy of the guest in `directory`, and crashes it.

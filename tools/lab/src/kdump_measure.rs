@@ -1,7 +1,7 @@
 //! How long Debian's kdump-tools takes to save a vmcore with pagehaul, makedumpfile and cp, in the same boot of a capture kernel.
 
 use crate::cache;
-use crate::kdump_tools::{Boot, CRASH, Guest, RELEASES, SILENCE, prepared};
+use crate::kdump_tools::{Boot, CRASH, Guest, RELEASES, prepared};
 use crate::tools::Tools;
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write as _;
@@ -46,13 +46,7 @@ pub fn table(deb: &Path) -> Result<String> {
         ("pagehaul-kdump.deb", package.as_slice()),
         ("verb", b"measure\n"),
     ])?;
-    let said = guest.run(Boot {
-        crashkernel: CRASHKERNEL,
-        crashes: true,
-        network: false,
-        clock: None,
-        silence: SILENCE,
-    })?;
+    let said = guest.run(Boot { crashkernel: CRASHKERNEL, crashes: true, ..Boot::default() })?;
     let mut out = String::from(
         "| program | options | disk | savecore s | dump MiB | peak RssAnon MiB | least MemAvailable MiB | allocstall | \
          pgscan | nr_vmscan_write |\n|---|---|---|---|---|---|---|---|---|---|\n",

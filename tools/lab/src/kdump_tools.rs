@@ -29,12 +29,16 @@ use std::time::Duration;
 pub(crate) struct Release {
     pub(crate) suite: &'static str,
     /// The lab's kernel of the same package, for debug symbols.
-    series: &'static str,
+    pub(crate) series: &'static str,
     /// What kdump-tools reserves by default.
     pub(crate) crashkernel: &'static str,
     /// Faults that check.sh injects.
     faults: usize,
 }
+
+/// What apt installs after the kernel, and the size of the disk.
+const PACKAGES: [&str; 4] = ["kexec-tools", "makedumpfile", "kdump-tools", "openssh-client"];
+const SIZE: &str = "3G";
 
 pub(crate) const RELEASES: [Release; 2] = [
     Release { suite: "bookworm", series: "6.1", crashkernel: "128M", faults: 28 },
@@ -42,11 +46,11 @@ pub(crate) const RELEASES: [Release; 2] = [
 ];
 
 /// The scripts, which are part of the cache's keys.
-const IMAGE: &str = include_str!("../kdump-tools/image.sh");
+pub(crate) const IMAGE: &str = include_str!("../kdump-tools/image.sh");
 const PREPARE: &str = include_str!("../kdump-tools/prepare.sh");
 pub(crate) const CRASH: &str = include_str!("../kdump-tools/crash.sh");
 const CHECK: &str = include_str!("../kdump-tools/check.sh");
-const UNIT: &str = include_str!("../kdump-tools/lab.service");
+pub(crate) const UNIT: &str = include_str!("../kdump-tools/lab.service");
 
 /// What `kdump check` wants reserved on Debian: kdump-tools 1.8 reserves less, with which 4 CPUs ran out of memory.
 const CHECKED_CRASHKERNEL: &str = "192M";
@@ -157,35 +161,19 @@ fn validate_release(release: &Release, target: Target, deb: &Path, pagehaul: &Pa
 /// Returns the directory of a guest that has made its initramfs for the capture kernel.
 pub(crate) fn prepared(release: &Release, tools: &Tools) -> Result<PathBuf> {
     let kernel = Kernel::get(release.series)?.release;
-    let key = cache::Key::default().with(IMAGE).with(PREPARE).with(UNIT).with(&kernel).short();
+    let key = cache::Key::default()
+        .with(IMAGE)
+        .with(PACKAGES.concat())
+        .with(PREPARE)
+        .with(UNIT)
+        .with(&kernel)
+        .short();
     let directory = cache::directory()?.join("kdump-tools").join(format!("{}-{key}", release.suite));
     cache::once(&directory, |draft| {
-        eprintln!("making a Debian {} system with kdump-tools", release.suite);
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("kdump-tools/image.sh");
-        let meta = fs::metadata(draft).with_context(|| draft.display().to_string())?;
-        let owner = format!("{}:{}", meta.uid(), meta.gid());
-        let output = as_root("sh")
-            .arg(script)
-            .args([release.suite, &apt::mirror()?])
-            .args([draft.as_os_str(), owner.as_ref(), kernel.as_ref()])
-            .output()
-            .context("running image.sh")?;
-        fs::write(draft.join("image.log"), [output.stdout, output.stderr].concat())
-            .context("writing image.log")?;
-        if !output.status.success() {
-            let log = fs::read_to_string(draft.join("image.log")).unwrap_or_default();
-            let tail: Vec<_> = log.lines().rev().take(5).collect();
-            bail!("image.sh failed: {}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
-        }
+        make_image(release, draft, SIZE, &PACKAGES)?;
         let guest = Guest { release, tools, directory: draft, disk: draft.join("root.disk") };
         guest.put(&[("run.sh", PREPARE.as_bytes())])?;
-        let said = guest.run(Boot {
-            crashkernel: release.crashkernel,
-            crashes: false,
-            network: false,
-            clock: None,
-            silence: SILENCE,
-        })?;
+        let said = guest.run(Boot { crashkernel: release.crashkernel, ..Boot::default() })?;
         ensure!(
             said.iter().any(|(what, _)| what == "prepared"),
             "the guest ended before kdump-tools was ready"
@@ -193,6 +181,30 @@ pub(crate) fn prepared(release: &Release, tools: &Tools) -> Result<PathBuf> {
         disk::recover(tools, &guest.disk)
     })?;
     Ok(directory)
+}
+
+/// Makes the disk of a system with the release's kernel and packages, in their order, and what boots it.
+pub(crate) fn make_image(release: &Release, draft: &Path, size: &str, packages: &[&str]) -> Result<()> {
+    eprintln!("making a Debian {} system with {}", release.suite, packages.join(", "));
+    let kernel = Kernel::get(release.series)?.release;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("kdump-tools/image.sh");
+    let meta = fs::metadata(draft).with_context(|| draft.display().to_string())?;
+    let owner = format!("{}:{}", meta.uid(), meta.gid());
+    let output = as_root("sh")
+        .arg(script)
+        .args([release.suite, &apt::mirror()?])
+        .args([draft.as_os_str(), owner.as_ref(), kernel.as_ref(), size.as_ref()])
+        .args(packages)
+        .output()
+        .context("running image.sh")?;
+    fs::write(draft.join("image.log"), [output.stdout, output.stderr].concat())
+        .context("writing image.log")?;
+    if !output.status.success() {
+        let log = fs::read_to_string(draft.join("image.log")).unwrap_or_default();
+        let tail: Vec<_> = log.lines().rev().take(5).collect();
+        bail!("image.sh failed: {}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
+    }
+    Ok(())
 }
 
 /// A guest, and its disk.
@@ -214,6 +226,25 @@ pub(crate) struct Boot<'a> {
     pub(crate) clock: Option<&'a str>,
     /// How long its console may say nothing.
     pub(crate) silence: Duration,
+    /// How long it may run.
+    pub(crate) limit: Duration,
+    pub(crate) memory_mib: u64,
+    pub(crate) cpu: &'a str,
+}
+
+impl Default for Boot<'_> {
+    fn default() -> Self {
+        Self {
+            crashkernel: "0M",
+            crashes: false,
+            network: false,
+            clock: None,
+            silence: SILENCE,
+            limit: Duration::from_secs(2400),
+            memory_mib: 1024,
+            cpu: "Haswell-noTSX",
+        }
+    }
 }
 
 /// mkinitramfs says nothing for minutes.
@@ -258,8 +289,7 @@ impl<'a> Guest<'a> {
             let receiver = self.receiver(verb, &directory)?;
             let crashkernel = verb.crashkernel(self.release);
             let network = receiver.is_some();
-            let said =
-                self.run(Boot { crashkernel, crashes: true, network, clock: None, silence: SILENCE })?;
+            let said = self.run(Boot { crashkernel, crashes: true, network, ..Boot::default() })?;
             match verb {
                 Verb::Install => findings::check(self, &said)?,
                 Verb::Nfs => findings::check_good(self, &said)?,
@@ -380,7 +410,7 @@ impl<'a> Guest<'a> {
 
     /// The same, with the messages of a guest that fails as well.
     pub(crate) fn run_saying(&self, boot: Boot<'_>, said: &mut Vec<(String, String)>) -> Result<()> {
-        let Boot { crashkernel, crashes, network, clock, silence } = boot;
+        let Boot { crashkernel, crashes, network, clock, silence, limit, memory_mib, cpu } = boot;
         let sockets = SocketDirectory::new()?;
         let disk = Disk { serial: "root", path: self.disk.clone(), write_rate: None, log: None };
         let mut vm = Machine {
@@ -388,9 +418,9 @@ impl<'a> Guest<'a> {
             kernel: &self.directory.join("vmlinuz"),
             initramfs: &self.directory.join("initrd.img"),
             command_line: &format!("root=/dev/vda rw console=ttyS0 crashkernel={crashkernel} panic=-1"),
-            memory_mib: 1024,
+            memory_mib,
             cpus: 2,
-            cpu: "Haswell-noTSX",
+            cpu,
             accelerator: Accelerator::Tcg,
             disks: &[disk],
             network,
@@ -399,7 +429,7 @@ impl<'a> Guest<'a> {
             arguments: &[],
             directory: &sockets.0,
             silence,
-            limit: Duration::from_secs(2400),
+            limit,
             boot: Duration::MAX,
         }
         .start()?;

@@ -1,7 +1,7 @@
 //! Captures that leave the machine: a guest whose hardware clock is years behind sends its dump from the capture kernel to the host, to
 //! an S3 server with TLS and over ssh.
 
-use crate::kdump_tools::{Boot, CRASH, Guest, RELEASES, SILENCE, prepared};
+use crate::kdump_tools::{Boot, CRASH, Guest, RELEASES, prepared};
 use crate::server::{self, HOST, Server, free_port};
 use crate::sshd::Sshd;
 use crate::tools::Tools;
@@ -63,8 +63,13 @@ fn upload(guest: &Guest<'_>, server: &Path, pagehaul: &Path, scratch: &Path) -> 
     for (name, content) in sshd.client_files()? {
         guest.put(&[(name, content.as_slice())])?;
     }
-    let boot =
-        Boot { crashkernel: CRASHKERNEL, crashes: true, network: true, clock: Some(CLOCK), silence: SILENCE };
+    let boot = Boot {
+        crashkernel: CRASHKERNEL,
+        crashes: true,
+        network: true,
+        clock: Some(CLOCK),
+        ..Boot::default()
+    };
     let said = guest.run(boot)?;
     let find =
         |what: &str| said.iter().find(|(name, _)| name == what).map_or("", |(_, detail)| detail.trim());

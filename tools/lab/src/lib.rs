@@ -17,6 +17,7 @@ pub mod cache;
 pub mod capture_kernel;
 mod child;
 mod console;
+pub mod core_handler;
 mod cpio;
 mod crash;
 pub mod criu;

@@ -6,8 +6,9 @@ mod workload;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use lab::{
-    Accelerator, benchmark, capture_kernel, criu, debuginfo, kdump_dracut, kdump_faults, kdump_measure,
-    kdump_plan, kdump_tools, kdump_upload, kernels, oracle, power, smp, tools::Tools, validate,
+    Accelerator, benchmark, capture_kernel, core_handler, criu, debuginfo, kdump_dracut, kdump_faults,
+    kdump_measure, kdump_plan, kdump_tools, kdump_upload, kernels, oracle, power, smp, tools::Tools,
+    validate,
 };
 use std::path::PathBuf;
 
@@ -194,6 +195,19 @@ enum Command {
         #[arg(long)]
         pagehaul: Option<PathBuf>,
     },
+    /// Crash processes in a Debian 13 guest with systemd-coredump, with pagehaul-core installed and with it removed: what is written, and
+    /// how long until the parent sees the process gone. Needs root or sudo.
+    CoreHandler {
+        /// The package pagehaul-core, as scripts/packages.sh builds it.
+        #[arg(long)]
+        deb: PathBuf,
+        /// Memory of the processes that are measured. The guest has three times as much as the largest, and 2 GiB.
+        #[arg(long, default_value = "256M", value_delimiter = ',', value_parser = mebibytes)]
+        memory: Vec<u64>,
+        /// How often each is measured.
+        #[arg(long, default_value_t = 1)]
+        rounds: u32,
+    },
     /// Measure Debian's kdump from the capture kernel's start to the reboot with pagehaul, makedumpfile and cp. Needs root or sudo.
     KdumpMeasure {
         /// The package pagehaul-kdump, as scripts/packages.sh builds it.
@@ -304,6 +318,10 @@ pub fn run() -> Result<()> {
         }
         Command::KdumpDracut { distribution, sources, rpm, pagehaul } => {
             kdump_dracut::validate(distribution, &sources, &rpm, &release_build(pagehaul)?)
+        }
+        Command::CoreHandler { deb, memory, rounds } => {
+            print!("{}", core_handler::validate(&deb, &memory, rounds)?);
+            Ok(())
         }
         Command::KdumpMeasure { deb } => {
             print!("{}", kdump_measure::table(&deb)?);
