@@ -28,7 +28,9 @@ def say(what, **detail):
 
 
 def run(*command, check=True):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
     if check and done.returncode:
         raise RuntimeError(f"{command} ended with {done.returncode}: {done.stdout}")
     return done.stdout
@@ -144,7 +146,7 @@ def copies(mib, pages, rounds):
 
 def service(by):
     """A crash of a service that systemd starts again."""
-    ready = "/run/service.ready"
+    ready = f"/run/service.{by}"
     with open("/run/systemd/system/subject.service", "w") as unit:
         unit.write(
             f"[Service]\nExecStart=/usr/bin/python3 /lab/subject.py 256 huge {ready}\nRestart=always\nRestartSec=0\n"

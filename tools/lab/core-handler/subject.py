@@ -20,10 +20,10 @@ def reserve():
 
 
 def content():
-    """16 MiB, more than a compressor remembers: 40 % random bytes, 40 % text, 20 % zeros."""
+    """4 MiB, more than zstd remembers at level 3: 40 % random bytes, 40 % text, 20 % zeros."""
     number = random.Random(26)
     pages = []
-    for page in range(16 * MIB // 4096):
+    for page in range(4 * MIB // 4096):
         if page % 5 < 2:
             pages.append(number.randbytes(4096))
         elif page % 5 < 4:

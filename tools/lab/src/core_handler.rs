@@ -29,14 +29,25 @@ const OURS: &str = "|/usr/lib/pagehaul/core-handler ";
 const LEAST: u64 = 12 << 20;
 /// Anonymous memory of a handler besides its buffer: stacks, zstd's tables, packed tiles.
 const OTHER: u64 = 40 << 20;
-/// Fields of systemd-coredump's entries that the handler does not write.
-const MISSING: [&str; 6] = [
-    "COREDUMP_ENVIRON",
-    "COREDUMP_OPEN_FDS",
-    "COREDUMP_PACKAGE_JSON",
-    "COREDUMP_PACKAGE_NAME",
-    "COREDUMP_PACKAGE_VERSION",
-    "COREDUMP_PROC_MAPS",
+/// Fields of systemd-coredump's entries that the handler writes as well; what else they have is reported.
+const FIELDS: [&str; 17] = [
+    "CGROUP",
+    "CMDLINE",
+    "COMM",
+    "CWD",
+    "EXE",
+    "FILENAME",
+    "GID",
+    "HOSTNAME",
+    "PID",
+    "PROC_CGROUP",
+    "PROC_LIMITS",
+    "PROC_STATUS",
+    "SIGNAL",
+    "SIGNAL_NAME",
+    "TIMESTAMP",
+    "UID",
+    "UNIT",
 ];
 
 /// Crashes processes with each size of memory in MiB, and returns tables of Markdown. Fails if a core is not as it has to be.
@@ -169,11 +180,12 @@ impl Said {
             }
             ensure!(said["whole"] == true, "pagehaul verify: {said}");
             let own = said["fields"].as_object().context("pagehaul's entry has no fields")?;
-            let lacking: Vec<&String> = fields
-                .keys()
-                .filter(|name| !own.contains_key(*name) && !MISSING.contains(&name.as_str()))
-                .collect();
-            ensure!(lacking.is_empty(), "pagehaul's entry lacks {lacking:?}");
+            for field in FIELDS.map(|name| format!("COREDUMP_{name}")) {
+                ensure!(
+                    own.contains_key(&field) && fields.contains_key(&field),
+                    "{field} of an entry: {said}"
+                );
+            }
             ensure!(said["priority"] == theirs["priority"], "the entry's priority: {said}");
             let is_contained = said["contained"] == true;
             ensure!(
@@ -263,6 +275,15 @@ impl Said {
                 number("whole")
             )?;
         }
+        let fields = |by: &str| {
+            Ok::<_, anyhow::Error>(
+                self.one("shown", "by", by)?["fields"].as_object().cloned().unwrap_or_default(),
+            )
+        };
+        let (theirs, own) = (fields("systemd-coredump")?, fields("pagehaul")?);
+        let lacking: Vec<&str> =
+            theirs.keys().filter(|name| !own.contains_key(*name)).map(String::as_str).collect();
+        writeln!(out, "\nFields of the journal that only systemd-coredump has: {}", lacking.join(", "))?;
         for what in ["guest", "storm", "killed"] {
             self.all(what).try_for_each(|said| writeln!(out, "\n{what}: {said}"))?;
         }
