@@ -1,7 +1,10 @@
 //! Kept pages, cut into batches.
 
+use std::ops::Range;
+
 use pagehaul_machine::{PageSize, Pfn};
 use pagehaul_output::StoredBitmap;
+use pagehaul_physmem::bits;
 
 use crate::error::CaptureError;
 use crate::priority::Priority;
@@ -22,6 +25,8 @@ pub(crate) enum KeptPages<'a> {
     Passes(Vec<Pass>),
     /// From classifying blocks again: a stream cannot be read back.
     Reclassified(Box<Selector<'a>>),
+    /// The same, of these PFNs.
+    Part(Box<Selector<'a>>, Range<u64>),
 }
 
 /// Pages that are written before those of the next pass.
@@ -36,15 +41,25 @@ impl KeptPages<'_> {
     /// The priority of each pass.
     pub(crate) fn priorities(&self) -> Vec<Option<Priority>> {
         match self {
-            Self::Reclassified(_) => Vec::new(),
+            Self::Reclassified(_) | Self::Part(..) => Vec::new(),
             Self::Passes(passes) => passes.iter().map(|pass| pass.priority).collect(),
         }
     }
 
     fn passes(&self) -> usize {
         match self {
-            Self::Reclassified(_) => 1,
+            Self::Reclassified(_) | Self::Part(..) => 1,
             Self::Passes(passes) => passes.len(),
+        }
+    }
+
+    /// The blocks that have them, of `blocks` in all.
+    fn blocks(&self, blocks: u64, pages_per_block: u64) -> Range<u64> {
+        match self {
+            Self::Reclassified(_) | Self::Passes(_) => 0..blocks,
+            Self::Part(_, pfns) => {
+                pfns.start / pages_per_block..pfns.end.div_ceil(pages_per_block).min(blocks)
+            }
         }
     }
 
@@ -56,6 +71,16 @@ impl KeptPages<'_> {
     ) -> Result<(), CaptureError> {
         match self {
             Self::Reclassified(selector) => selector.select(block, block_selection).map(drop),
+            Self::Part(selector, pfns) => {
+                selector.select(block, block_selection)?;
+                let kept = &mut block_selection.kept;
+                let pages = kept.len() * 64;
+                let first = block * pages as u64;
+                let within = |pfn: u64| pfn.saturating_sub(first).min(pages as u64) as usize;
+                bits::clear_range(kept, 0, within(pfns.start));
+                bits::clear_range(kept, within(pfns.end), pages);
+                Ok(())
+            }
             Self::Passes(passes) => match passes.get(pass) {
                 Some(pass) => {
                     let first = block * block_selection.kept.len() as u64 * 64;
@@ -75,7 +100,7 @@ impl KeptPages<'_> {
 /// the set of pages only, not on threads.
 pub(crate) struct Batcher<'a> {
     pages: KeptPages<'a>,
-    blocks: u64,
+    blocks: Range<u64>,
     pages_per_block: usize,
     batch_pages: usize,
     pass: usize,
@@ -88,11 +113,13 @@ pub(crate) struct Batcher<'a> {
 
 impl<'a> Batcher<'a> {
     pub(crate) fn new(pages: KeptPages<'a>, selection: &Selection<'_>) -> Self {
-        let (blocks, pages_per_block) = (selection.blocks(), selection.pages_per_block());
+        let pages_per_block = selection.pages_per_block();
+        let blocks = pages.blocks(selection.blocks(), pages_per_block as u64);
         let batch_pages = batch_pages(selection.page_size);
         let rest = BlockSelection::new(pages_per_block);
         let word = rest.kept.len();
-        Self { pages, blocks, pages_per_block, batch_pages, pass: 0, block: 0, rest, word }
+        let block = blocks.start;
+        Self { pages, blocks, pages_per_block, batch_pages, pass: 0, block, rest, word }
     }
 
     /// Puts the PFNs of the next batch into `pfns`. Returns whether there was one.
@@ -100,11 +127,11 @@ impl<'a> Batcher<'a> {
         pfns.clear();
         while pfns.len() < self.batch_pages {
             if self.word == self.rest.kept.len() {
-                if self.block == self.blocks && self.pass + 1 < self.pages.passes() {
+                if self.block == self.blocks.end && self.pass + 1 < self.pages.passes() {
                     self.pass += 1;
-                    self.block = 0;
+                    self.block = self.blocks.start;
                 }
-                if self.block == self.blocks {
+                if self.block == self.blocks.end {
                     break;
                 }
                 self.pages.load(self.pass, self.block, &mut self.rest)?;

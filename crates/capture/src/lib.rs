@@ -35,7 +35,7 @@ pub use compression::{Codecs, Compression};
 pub use error::CaptureError;
 pub use estimate::estimate;
 pub use kept::{NextPages, kept_bytes, with_kept_pages};
-pub use options::{Format, KnownPages, Limits, Options, Target};
+pub use options::{Format, KnownPages, Limits, Options, Stream, Target};
 pub use owners::{CgroupRules, FileLayout, KeepRules, OwnerError, OwnerFilter, OwnerRules, ProcessTables};
 pub use pagehaul_run::Outcome;
 pub use priority::Priority;

@@ -61,15 +61,21 @@ pub enum Target {
         /// Bytes that the other end may hold, for a limit of time: what is written last has to get where it goes.
         buffered: u64,
     },
-    /// A stream that its caller ends. A flush has what is written on the disk, if it goes to one.
-    Stream {
-        /// Where it goes, in messages.
-        name: PathBuf,
-        /// What is written to.
-        stream: Arc<Mutex<dyn Write + Send>>,
-    },
+    /// A stream that its caller ends.
+    Stream(Stream),
+    /// Several, each a part of the dump: a flattened stream of its share of the pages.
+    Streams(Vec<Stream>),
     /// Nowhere: pages are packed and dropped, to measure that.
     Discard,
+}
+
+/// What a stream is written to. A flush has what is written on the disk, if it goes to one.
+#[derive(Clone)]
+pub struct Stream {
+    /// Where it goes, in messages.
+    pub name: PathBuf,
+    /// What is written to.
+    pub stream: Arc<Mutex<dyn Write + Send>>,
 }
 
 /// What to keep and how to store it.

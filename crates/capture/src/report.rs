@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::time::Instant;
 
 use pagehaul_kernel::PageClass;
@@ -75,6 +76,36 @@ pub struct Found {
     pub phys_base: Option<u64>,
     /// Virtual address of the direct map.
     pub direct_map: Option<u64>,
+}
+
+impl CaptureReport {
+    /// Records that the end of part `index` could not be written, and which file has the rest of it, if one has.
+    pub fn cut_part(&mut self, index: usize, why: &str, file: Option<&Path>) {
+        let Some(part) = self.parts.get_mut(index) else { return };
+        let is_known = !part.outcome.is_success();
+        if !is_known {
+            part.outcome = Outcome::WriteFailed(why.to_owned());
+        }
+        let name = file.map(|file| file.display().to_string());
+        let warning = match &name {
+            None => Some(format!("{why}; nothing of this part is left")),
+            Some(name) if !is_known => Some(format!("{why}; {name} is a part that breaks off")),
+            // It was to replace another file.
+            Some(name) if *name != part.output => {
+                Some(format!("{name} has what was written of {}", part.output))
+            }
+            Some(_) => None,
+        };
+        match name {
+            Some(name) => part.output = name,
+            None => (part.exists, part.pages_written, part.output_bytes) = (false, 0, 0),
+        }
+        let outcome = part.outcome.clone();
+        self.warnings.extend(warning);
+        if self.outcome.is_at_end() {
+            self.outcome = outcome;
+        }
+    }
 }
 
 /// One part of a split set.
@@ -225,6 +256,7 @@ pub(crate) fn class_counts(
 }
 
 /// Measures the time of each phase.
+#[derive(Clone)]
 pub(crate) struct Clock {
     start: Instant,
     last: Instant,

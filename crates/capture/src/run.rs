@@ -20,14 +20,14 @@ use crate::error::CaptureError;
 use crate::error::output_error;
 use crate::job::Job;
 use crate::limits::check_size;
-use crate::options::{Format, KnownPages, Options, Target};
+use crate::options::{Format, KnownPages, Options, Stream, Target};
 use crate::priority_bitmaps::PriorityBitmaps;
 use crate::report::CaptureReport;
 use crate::report::Clock;
 use crate::scan::scan;
 use crate::selection::{Selection, Tally};
 use crate::split;
-use crate::write::{PageWork, WriteStats, write_pages};
+use crate::write::{PageWork, WriteStats, buffers, write_pages};
 use pagehaul_run::{Phase, Progress};
 use pagehaul_vmcore::Source;
 
@@ -54,8 +54,10 @@ pub fn capture_with(
     progress: &Progress,
 ) -> Result<CaptureReport, CaptureError> {
     let mut clock = Clock::start();
-    if let (Target::Stdout | Target::Pipe { .. } | Target::Stream { .. }, Format::Kdump | Format::Elf) =
-        (target, options.format)
+    if let (
+        Target::Stdout | Target::Pipe { .. } | Target::Stream(_) | Target::Streams(_),
+        Format::Kdump | Format::Elf,
+    ) = (target, options.format)
     {
         return Err(CaptureError::Refused(format!(
             "a dump in {} format cannot be written to a pipe; use --format flattened, or name a file",
@@ -72,6 +74,7 @@ pub fn capture_with(
     let (path, overwrite) = match target {
         Target::File { path, overwrite } => (path.as_path(), *overwrite),
         Target::Parts { paths, overwrite } => return split::capture(&job, paths, *overwrite, &mut clock),
+        Target::Streams(streams) => return split::capture_streams(&job, streams, &mut clock),
         Target::Discard => return discard(&job, &mut clock),
         Target::Pipe { name, pipe, buffered } => {
             job.buffered = *buffered;
@@ -80,7 +83,7 @@ pub fn capture_with(
                 Format::Kdump | Format::Elf | Format::Flattened => stream(&job, &**pipe, name, &mut clock),
             };
         }
-        Target::Stream { name, stream: out } => {
+        Target::Stream(Stream { name, stream: out }) => {
             let out = SharedStream(out);
             return match options.format {
                 Format::FlattenedElf => elf_stream(&job, out, name, &mut clock),
@@ -221,7 +224,7 @@ fn discard(job: &Job<'_>, clock: &mut Clock) -> Result<CaptureReport, CaptureErr
 }
 
 /// A stream that its caller has, too.
-struct SharedStream<'a>(&'a Mutex<dyn Write + Send>);
+pub(crate) struct SharedStream<'a>(pub(crate) &'a Mutex<dyn Write + Send>);
 
 impl SharedStream<'_> {
     fn stream(&self) -> MutexGuard<'_, dyn Write + Send + 'static> {
@@ -255,7 +258,11 @@ impl StreamTarget for SharedStream<'_> {
 }
 
 /// Ends the stream, and returns its bytes.
-fn finish_stream(stream: FlattenedOutput<impl StreamTarget>, stats: &mut WriteStats, path: &Path) -> u64 {
+pub(crate) fn finish_stream(
+    stream: FlattenedOutput<impl StreamTarget>,
+    stats: &mut WriteStats,
+    path: &Path,
+) -> u64 {
     let size = stream.end();
     if let Err(error) = stream.finish()
         && stats.outcome.is_at_end()
@@ -311,7 +318,9 @@ fn pack<'a>(
     let Options { threads, limits, .. } = *job.options;
     let (source, compression) = (job.source, job.compression());
     let buffered = job.buffered;
-    let work = PageWork { source, selection, kept, pages, compression, threads, limits, buffered };
+    let (buffers, is_part) = (buffers(threads), false);
+    let work =
+        PageWork { source, selection, kept, pages, compression, threads, buffers, is_part, limits, buffered };
     write_pages(work, dump, &path.display().to_string(), job.progress, clock)
 }
 

@@ -117,6 +117,10 @@ pub(crate) struct PageWork<'a> {
     pub(crate) pages: u64,
     pub(crate) compression: Compression,
     pub(crate) threads: usize,
+    /// Batches in flight.
+    pub(crate) buffers: usize,
+    /// Whether others write parts of the same dump at the same time: then none of them tells the phase.
+    pub(crate) is_part: bool,
     pub(crate) limits: Limits,
     /// Bytes that whatever reads the output may hold, and has to send on.
     pub(crate) buffered: u64,
@@ -134,7 +138,10 @@ pub(crate) fn write_pages(
     // Fails here rather than in the threads if a codec cannot be set up.
     Packer::new(work.selection.memory, work.selection.page_size, &level)?;
     check_size_of(work.limits, dump, work.selection.page_size)?;
-    progress.begin(Phase::Pack, work.selection.page_size.bytes_of(work.pages));
+    let is_part = work.is_part;
+    if !is_part {
+        progress.begin(Phase::Pack, work.selection.page_size.bytes_of(work.pages));
+    }
     let priorities = work.kept.priorities();
     let source = work.source;
     let (pages, mut deadline) = (work.pages, Deadline::new(work.limits, work.buffered, clock));
@@ -143,7 +150,9 @@ pub(crate) fn write_pages(
     dump.begin().map_err(|error| output_error(Path::new(name), error))?;
     let result = write_batches(work, &level, dump, &mut stats, &mut deadline, progress);
     clock.lap(Phase::Pack);
-    progress.begin(Phase::Finish, 0);
+    if !is_part {
+        progress.begin(Phase::Finish, 0);
+    }
     stats.outcome = match result {
         Ok((_, Some(limit))) => limit,
         Ok((count, None)) if count < pages && progress.is_cancelled() => Outcome::Cancelled,
@@ -257,12 +266,12 @@ fn write_batches(
     deadline: &mut Deadline,
     progress: &Progress,
 ) -> Result<(u64, Option<Outcome>), Failure> {
-    let PageWork { selection, kept, pages: most, threads, .. } = work;
+    let PageWork { selection, kept, pages: most, threads, buffers, .. } = work;
     let batcher = Mutex::new((0, Batcher::new(kept, selection)));
     let page_size = selection.page_size;
     let packing = Packing { batcher, memory: (selection.memory, page_size), level, progress };
     // One batch per thread is being packed; the others keep the threads busy while the disk pauses.
-    let buffers = (0..buffers(threads)).map(|_| Batch::new(page_size));
+    let buffers = (0..buffers).map(|_| Batch::new(page_size));
     ordered(&packing, "pack", threads, buffers, |batches| {
         let mut pages = 0;
         let mut controller = LevelController::new(level, threads);

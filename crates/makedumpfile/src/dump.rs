@@ -7,8 +7,8 @@ use std::sync::mpsc::Receiver;
 use std::thread;
 
 use pagehaul_capture::{
-    CaptureError, CaptureReport, Compression, Format, Limits, Options as CaptureOptions, Outcome, Target,
-    capture, estimate, threads_that_fit,
+    CaptureError, CaptureReport, Compression, Format, Limits, Options as CaptureOptions, Outcome, Stream,
+    Target, capture, estimate, threads_that_fit,
 };
 use pagehaul_codec::{Codec, Method};
 use pagehaul_encryption::Recipients;
@@ -18,7 +18,7 @@ use pagehaul_physmem::{Access, MapPolicy};
 use pagehaul_render::capture::failure;
 use pagehaul_run::Progress;
 use pagehaul_sandbox::Sandbox;
-use pagehaul_upload::encrypted::{self, Encrypted, Written};
+use pagehaul_upload::encrypted::{self, Encrypted, Parts, Written};
 use pagehaul_vmcore::Source;
 
 use crate::done::Done;
@@ -42,7 +42,7 @@ pub(crate) fn dump(
     }
     let recipients = recipients::of(source)?;
     if recipients.is_some() {
-        recipients::check(options, outputs.len())?;
+        recipients::check(options)?;
     }
     let source = open(options, source, messages)?;
     let levels = options.dump_levels().map_err(Error::Refused)?;
@@ -92,7 +92,7 @@ enum Made {
     Part(String),
 }
 
-/// Writes an encrypted dump: to standard output without outputs.
+/// Writes an encrypted dump: to standard output without outputs, in parts with several.
 fn encrypt(
     source: &Source,
     outputs: &[PathBuf],
@@ -104,8 +104,29 @@ fn encrypt(
 ) -> Result<Made, Error> {
     settings.format = Format::Flattened;
     settings.limits.size = settings.limits.size.map(|limit| recipients.room(limit));
+    let sources = source.memory().files();
+    if outputs.len() > 1 {
+        let parts = Parts::create::<Error>(outputs, overwrite, &sources, recipients)?;
+        let streams = parts.streams().map(|(name, stream)| Stream { name, stream }).collect();
+        let target = Target::Streams(streams);
+        let made = watched(host, messages, |progress| capture(source, &target, &settings, progress));
+        let mut report = match made {
+            Ok(report) => report,
+            Err(error) => {
+                parts.discard();
+                return Err(error);
+            }
+        };
+        let failures = parts.failures().iter();
+        report.warnings.extend(failures.map(|failure| format!("{failure}; the set has no such part")));
+        let exist: Vec<bool> = report.parts.iter().map(|part| part.exists).collect();
+        for cut in parts.finish(&sources, |index| exist.get(index) == Some(&true))? {
+            report.cut_part(cut.index, &cut.why, cut.file.as_deref());
+        }
+        return Ok(Made::Whole(Box::new(report)));
+    }
     let write = |name: &Path, encrypting: Encrypted| {
-        let target = Target::Stream { name: name.to_owned(), stream: encrypting.stream() };
+        let target = Target::Stream(Stream { name: name.to_owned(), stream: encrypting.stream() });
         let report = watched(host, messages, |progress| capture(source, &target, &settings, progress));
         // What could not be written is why it ended.
         encrypting.finish(report.is_ok())?;
@@ -117,7 +138,6 @@ fn encrypt(
         let report = write(name, Encrypted::begin(file, name, recipients)?)?;
         return Ok(Made::Whole(Box::new(report)));
     };
-    let sources = source.memory().files();
     let write = |encrypting| write(output, encrypting);
     match encrypted::create(output, overwrite, &sources, recipients, write)? {
         Written::Named(report) => Ok(Made::Whole(Box::new(report))),
@@ -137,6 +157,8 @@ pub(crate) fn reassemble(
     host: &dyn Host,
     messages: &mut Messages,
 ) -> Result<Done, Error> {
+    // The keys of encrypted parts, if the variable for it names who reads them.
+    pagehaul_encryption::hold(None, parts)?;
     Sandbox::reading(parts).writing([&output.to_owned()]).enter()?;
     let source = Source::open_all(parts, MapPolicy::default())?;
     let status = source.dumps().first().map_or(0, |dump| dump.info().status);

@@ -78,7 +78,7 @@ pub fn unencrypted(command: &[String]) -> Option<String> {
     let (program, arguments) = command.split_first()?;
     Path::new(program).file_name().filter(|name| *name == NAME)?;
     let options = Options::parse(arguments.iter().map(OsString::from));
-    recipients::check(&options, 1).err().map(|error| error.sentence())
+    recipients::check(&options).err().map(|error| error.sentence())
 }
 
 /// Does what the command line asks for, with messages on standard output and standard error. Returns whether the output is complete:
@@ -146,9 +146,9 @@ fn check(task: &Task, options: &Options) -> Result<(), Error> {
     if matches!(task, Task::Reassemble { .. } | Task::Rearrange { .. }) {
         return recipients::refuse_copies();
     }
-    let Task::Dump { source, outputs } = task else { return Ok(()) };
+    let Task::Dump { source, .. } = task else { return Ok(()) };
     match recipients::of(source)? {
-        Some(_) => recipients::check(options, outputs.len()),
+        Some(_) => recipients::check(options),
         None => Ok(()),
     }
 }

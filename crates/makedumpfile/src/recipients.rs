@@ -63,12 +63,12 @@ fn is_wanted(file: &Path) -> bool {
 }
 
 /// Fails if a dump of this form cannot be encrypted.
-pub(crate) fn check(options: &Options, outputs: usize) -> Result<(), Error> {
-    let form = if options.elf { "-E" } else { "--split" };
-    if options.elf || outputs > 1 {
-        return Err(Error::Refused(format!(
-            "{form} cannot be encrypted, as the file of recipients asks for: leave it out, or remove the file"
-        )));
+pub(crate) fn check(options: &Options) -> Result<(), Error> {
+    if options.elf {
+        return Err(Error::Refused(
+            "-E cannot be encrypted, as the file of recipients asks for: leave it out, or remove the file"
+                .into(),
+        ));
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -125,12 +126,136 @@ pub fn create<T, E: From<UploadError> + From<OutputError>>(
         }
         Err(error) => error,
     };
-    if file.file().metadata().is_ok_and(|metadata| metadata.len() <= LEAST_KEPT) {
+    if !is_of_use(&file) {
         file.discard();
         return Err(why);
     }
     file.keep()?;
     Ok(Written::Part { file: file.path().to_owned(), why })
+}
+
+/// Files that are encrypted, each with a key of its own: the parts of a set.
+pub struct Parts {
+    parts: Vec<(NewFile, Encrypted)>,
+    failures: Vec<OutputError>,
+}
+
+/// A part that has not all that was to be in it.
+#[derive(Debug)]
+pub struct CutPart {
+    /// Its number among the streams.
+    pub index: usize,
+    /// Why, in one sentence.
+    pub why: String,
+    /// The file, under the name of an incomplete one, that has what was written before; none if that is nothing of use.
+    pub file: Option<PathBuf>,
+}
+
+impl Parts {
+    /// Creates the files. Those whose disk fails are left out, as long as there is another.
+    pub fn create<E: From<UploadError> + From<OutputError>>(
+        outputs: &[PathBuf],
+        overwrite: bool,
+        sources: &[(u64, u64)],
+        recipients: &Recipients,
+    ) -> Result<Self, E> {
+        let mut set = Self { parts: Vec::new(), failures: Vec::new() };
+        let made = outputs.iter().enumerate().try_for_each(|(index, output)| {
+            let is_same = |other: &PathBuf| other == output || is_same_file(other, output);
+            if outputs[..index].iter().any(is_same) {
+                let why = format!("{} is named twice; each part needs its own file", output.display());
+                return Err(OutputError::Refused(why).into());
+            }
+            match new_file(output, overwrite, sources) {
+                Ok(file) => match Encrypted::begin(file.file().clone(), output, recipients) {
+                    Ok(encrypting) => set.parts.push((file, encrypting)),
+                    Err(error) => {
+                        file.discard();
+                        return Err(error.into());
+                    }
+                },
+                Err(refused @ OutputError::Refused(_)) => return Err(refused.into()),
+                Err(failure) => set.failures.push(failure),
+            }
+            Ok(())
+        });
+        let made = match made {
+            Ok(()) if set.parts.is_empty() => {
+                set.failures.pop().map_or(Ok(()), |failure| Err(failure.into()))
+            }
+            made => made,
+        };
+        match made {
+            Ok(()) => Ok(set),
+            Err(error) => {
+                set.discard();
+                Err(error)
+            }
+        }
+    }
+
+    /// Why files were left out.
+    pub fn failures(&self) -> &[OutputError] {
+        &self.failures
+    }
+
+    /// What is encrypted when it is written to, with the name of its file.
+    pub fn streams(&self) -> impl Iterator<Item = (PathBuf, Arc<Mutex<dyn Write + Send>>)> {
+        self.parts.iter().map(|(file, encrypting)| (file.path().to_owned(), encrypting.stream()))
+    }
+
+    /// Ends the streams, and gives the files their names. Those that do not `exist`, by their number, are removed. Returns those that have
+    /// not all that was to be in them; it is an error if no other is left and nothing in these is of use.
+    pub fn finish(
+        self,
+        sources: &[(u64, u64)],
+        exist: impl Fn(usize) -> bool,
+    ) -> Result<Vec<CutPart>, UploadError> {
+        let mut cut = Vec::new();
+        let mut is_there = false;
+        for (index, (mut file, encrypting)) in self.parts.into_iter().enumerate() {
+            if !exist(index) {
+                // Its capture says why.
+                let _ = encrypting.finish(false);
+                file.discard();
+                continue;
+            }
+            let named = encrypting.finish(true).map_err(|error| error.to_string()).and_then(|()| {
+                file.commit().map_err(|error| error.to_string())?;
+                checksums::remove_replaced(file.path(), sources);
+                Ok(())
+            });
+            let Err(why) = named else {
+                is_there = true;
+                continue;
+            };
+            let kept = is_of_use(&file) && file.keep().is_ok();
+            if !kept {
+                file.discard();
+            }
+            is_there |= kept;
+            cut.push(CutPart { index, why, file: kept.then(|| file.path().to_owned()) });
+        }
+        match cut.pop_if(|_| !is_there) {
+            Some(part) => Err(UploadError::refused(part.why)),
+            None => Ok(cut),
+        }
+    }
+
+    /// Removes the files.
+    pub fn discard(self) {
+        self.parts.iter().for_each(|(file, _)| file.discard());
+    }
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
+    identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
+/// Whether a file that could not be completed may have a page.
+fn is_of_use(file: &NewFile) -> bool {
+    file.file().metadata().map_or(true, |metadata| metadata.len() > LEAST_KEPT)
 }
 
 /// Creates a file that is to be encrypted, none of `sources`.

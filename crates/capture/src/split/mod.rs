@@ -3,12 +3,15 @@
 //! Each file holds one range of PFNs. Where one ends and the next begins is not decided in advance: the parts grow towards
 //! each other ([`plan`]), a unit of a few MiB at a time, packed by threads that serve them all ([`dispatch`]). A disk that
 //! is full or fails ends its part at the last unit that is wholly in it, and the other parts take the rest.
+//!
+//! Of a set of [`streams`], each part has a share that is known before its first page.
 
 mod dispatch;
 mod packing;
 mod plan;
 mod report;
 mod scan;
+mod streams;
 mod units;
 mod writer;
 
@@ -41,6 +44,7 @@ use pagehaul_run::Outcome;
 use pagehaul_run::Phase;
 use plan::SplitPlan;
 use scan::Scanned;
+pub(crate) use streams::capture_streams;
 use units::Units;
 use writer::{PartWriter, Shared, Written};
 
@@ -58,7 +62,13 @@ pub(crate) fn capture(
     clock: &mut Clock,
 ) -> Result<CaptureReport, CaptureError> {
     let units = Units::new(job.selection().max_pfn());
-    check(job, paths, &units)?;
+    if job.options.format != Format::Kdump {
+        return Err(CaptureError::Refused(format!(
+            "several outputs are parts of a dump in kdump format; one in {} format goes to one output",
+            job.options.format.name()
+        )));
+    }
+    check(paths.len(), &units)?;
     let mut reports: Vec<PartReport> = paths.iter().map(|path| report::new_part(path)).collect();
     let files = create(job, paths, overwrite, &mut reports)?;
     let discard = |_: &CaptureError| files.iter().for_each(|(_, file)| file.discard());
@@ -77,26 +87,25 @@ pub(crate) fn capture(
     Ok(report)
 }
 
-/// Refuses requests that cannot be fulfilled.
-fn check(job: &Job<'_>, paths: &[PathBuf], units: &Units) -> Result<(), CaptureError> {
+/// Refuses more outputs than a set of parts can have.
+fn check(outputs: usize, units: &Units) -> Result<(), CaptureError> {
     let refuse = |why: String| Err(CaptureError::Refused(why));
-    if job.options.format != Format::Kdump {
-        return refuse(format!(
-            "several outputs are parts of a dump in kdump format; one in {} format goes to one output",
-            job.options.format.name()
-        ));
+    if outputs > MAX_PARTS {
+        return refuse(format!("{outputs} outputs are too many; a dump has at most {MAX_PARTS} parts"));
     }
-    if paths.len() > MAX_PARTS {
-        return refuse(format!("{} outputs are too many; a dump has at most {MAX_PARTS} parts", paths.len()));
-    }
-    if units.len() < paths.len() {
+    if units.len() < outputs {
         return refuse(format!(
-            "this machine's memory is too small for {} parts; name at most {} outputs",
-            paths.len(),
+            "this machine's memory is too small for {outputs} parts; name at most {} outputs",
             units.len()
         ));
     }
     Ok(())
+}
+
+/// Bytes gathered for writes of page data of each part.
+fn chunk(parts: usize) -> usize {
+    // A power of two, as there are at most MAX_PARTS files.
+    (1 << (DATA_CHUNKS / parts.max(1)).ilog2()).min(DATA_CHUNK)
 }
 
 /// Creates the files. The capture goes on without those that cannot be created, as long as there is another.
@@ -168,8 +177,7 @@ fn write(
         scan::scan(job, files, units, (&header, &layout), &mut reports, clock)?;
     let pages = tally.pages_kept();
     job.progress.begin(Phase::Pack, page_size.bytes_of(pages));
-    // A power of two, as there are at most MAX_PARTS files.
-    let chunk = (1 << (DATA_CHUNKS / files.len().max(1)).ilog2()).min(DATA_CHUNK);
+    let chunk = chunk(files.len());
     let path = files.first().map(|(_, file)| file.path().to_owned()).unwrap_or_default();
     let parts = files
         .into_iter()

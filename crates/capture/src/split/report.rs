@@ -38,6 +38,13 @@ pub(super) struct Total {
     left: Vec<Range<u64>>,
 }
 
+impl Total {
+    /// Of parts that have all pages between them, or end early.
+    pub(super) fn of(stats: WriteStats) -> Self {
+        Self { stats, left: Vec::new() }
+    }
+}
+
 /// Finalizes all parts. The incomplete mark is about the whole set: it is cleared in all parts if together they hold every
 /// page, else in none.
 pub(super) fn conclude(

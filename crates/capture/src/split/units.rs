@@ -69,6 +69,21 @@ impl Units {
         self.before(units.end) - self.before(units.start).min(self.before(units.end))
     }
 
+    /// Divides the units into as many ranges as there are `parts`, of as equal numbers of kept pages as units allow. There must be at
+    /// least as many units as parts.
+    pub(super) fn shares(&self, parts: usize) -> Vec<Range<usize>> {
+        let all = u128::from(self.before(self.len()));
+        let mut starts = vec![0];
+        for part in 1..parts {
+            let lowest = starts[part - 1] + 1;
+            let highest = (self.len() + part).saturating_sub(parts).max(lowest);
+            let pages = all * part as u128 / parts as u128;
+            starts.push(self.holding(pages as u64).clamp(lowest, highest));
+        }
+        let ends = starts.iter().copied().skip(1).chain([self.len()]);
+        starts.iter().zip(ends).map(|(&start, end)| start..end).collect()
+    }
+
     /// Returns the PFNs of `units`.
     pub(super) fn pfns(&self, units: &Range<usize>) -> Range<u64> {
         let pfn = |unit: usize| (unit as u64 * self.pages).min(self.max_pfn);
@@ -92,6 +107,26 @@ mod tests {
         assert_eq!([0, 1023, 1024, 1026].map(|pages| units.holding(pages)), [0, 0, 3, 3]);
         assert_eq!(units.kept(1..3), 0);
         assert_eq!(units.pfns(&(2..4)), 2048..3172);
+    }
+
+    #[test]
+    fn shares_have_as_many_pages_as_units_allow() {
+        let machine = |pages: &[u64]| {
+            let mut units = Units::new(pages.len() as u64 * 1024);
+            for (unit, &pages) in pages.iter().enumerate() {
+                let bits: Vec<u64> = (0..16).map(|word| u64::from(word * 64 < pages) * u64::MAX).collect();
+                units.count(unit as u64 * 1024, &bits);
+            }
+            units.sum_up();
+            units
+        };
+        assert_eq!(machine(&[64; 8]).shares(4), [0..2, 2..4, 4..6, 6..8]);
+        assert_eq!(machine(&[64, 64, 64, 64, 1024, 64, 64, 64]).shares(2), [0..4, 4..8]);
+        // Each has a unit, even where no page is.
+        for pages in [[0; 4], [1024, 0, 0, 0], [0, 0, 0, 1024]] {
+            assert_eq!(machine(&pages).shares(4), [0..1, 1..2, 2..3, 3..4], "{pages:?}");
+        }
+        assert_eq!(machine(&[0; 5]).shares(1), [0..5]);
     }
 
     #[test]

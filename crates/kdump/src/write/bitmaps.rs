@@ -2,10 +2,11 @@
 
 use pagehaul_output::{ChunkWriter, Output, WriteError};
 
-use crate::format::{Layout, STATUS_OFFSET};
+use crate::format::{KdumpSubHeader, Layout, STATUS_OFFSET};
 
 /// Bytes per write.
 const CHUNK: usize = 256 << 10;
+const SUB_HEADER: usize = size_of::<KdumpSubHeader>();
 
 /// Writes both bitmaps of a file, block by block.
 pub struct BitmapWriter {
@@ -18,6 +19,20 @@ pub struct BitmapWriter {
 impl BitmapWriter {
     /// Writes `header`, which has the INCOMPLETE bit set.
     pub fn begin(header: &[u8], layout: &Layout, output: &mut dyn Output) -> Result<Self, WriteError> {
+        Self::begin_with(header, layout, output, false)
+    }
+
+    /// As [`begin`](Self::begin), for a part of a split set: a stream has no sub header yet, whose range is not known.
+    pub fn begin_part(header: &[u8], layout: &Layout, output: &mut dyn Output) -> Result<Self, WriteError> {
+        Self::begin_with(header, layout, output, true)
+    }
+
+    fn begin_with(
+        header: &[u8],
+        layout: &Layout,
+        output: &mut dyn Output,
+        is_part: bool,
+    ) -> Result<Self, WriteError> {
         if output.can_rewrite() && !output.is_sparse() {
             // A disk may hold an older dump whose header says that it is complete. That header goes first, and the new
             // one comes once nothing behind it can be taken for part of the new dump.
@@ -30,7 +45,10 @@ impl BitmapWriter {
             // The status word is the last record: crash does not open a stream in which a record overwrites another.
             let status = STATUS_OFFSET as usize;
             output.write(0, &header[..status])?;
-            output.write(STATUS_OFFSET + 4, &header[status + 4..])?;
+            let sub_header = layout.sub_header_offset() as usize;
+            let omitted = if is_part { sub_header..sub_header + SUB_HEADER } else { status + 4..status + 4 };
+            output.write(STATUS_OFFSET + 4, &header[status + 4..omitted.start])?;
+            output.write(omitted.end as u64, &header[omitted.end..])?;
         }
         let length = layout.bitmap_len();
         Ok(Self {

@@ -50,11 +50,22 @@ impl<'a> FlattenedWriter<'a> {
         layout: Layout,
         announced: u64,
     ) -> Result<Self, LayoutError> {
+        Self::with_chunk(output, header, layout, announced, DATA_CHUNK)
+    }
+
+    /// As [`new`](Self::new), with `chunk` bytes of page data in a record. Of a part of a split set, `announced` pages are in its range.
+    pub fn with_chunk(
+        output: &'a mut dyn Output,
+        header: &'a Header<'a>,
+        layout: Layout,
+        announced: u64,
+        chunk: usize,
+    ) -> Result<Self, LayoutError> {
         let zero_page = layout.zero_page_offset(announced)?;
         Ok(Self {
             descriptors: Vec::new(),
             recorded: 0,
-            data: ChunkWriter::new(zero_page, DATA_CHUNK),
+            data: ChunkWriter::new(zero_page, chunk),
             pending: VecDeque::new(),
             pending_descriptors: 0,
             unreadable: 0,
@@ -64,6 +75,21 @@ impl<'a> FlattenedWriter<'a> {
             announced,
             zero_page,
         })
+    }
+
+    /// Writes the sub header, which [`BitmapWriter::begin_part`](super::BitmapWriter::begin_part) omits: it has the range of a part, known
+    /// once pages are counted.
+    pub fn write_sub_header(&mut self) -> Result<(), WriteError> {
+        let sub_header = self.header.sub_header(&self.layout);
+        self.output.write(self.layout.sub_header_offset(), sub_header.as_bytes())
+    }
+
+    /// Writes everything but the status word, and waits for the disk.
+    pub fn settle(&mut self) -> Result<(), WriteError> {
+        self.data.flush(self.output)?;
+        self.gather_descriptors()?;
+        self.write_descriptors()?;
+        self.output.sync()
     }
 
     /// Gathers the descriptors whose pages' data is in the stream.
@@ -122,10 +148,7 @@ impl DumpWriter for FlattenedWriter<'_> {
     }
 
     fn finish(&mut self, complete: bool) -> Result<(), WriteError> {
-        self.data.flush(self.output)?;
-        self.gather_descriptors()?;
-        self.write_descriptors()?;
-        self.output.sync()?;
+        self.settle()?;
         // On the disk once the stream's terminator is.
         self.write_status(!complete)
     }

@@ -58,7 +58,8 @@ pub(crate) struct CaptureArguments {
     source: PathBuf,
     /// File to write. ssh://[USER@]HOST[:PORT]/PATH and s3://BUCKET/KEY get a flattened stream, and so does standard output
     /// (`-`). Several files, each on its own disk, become the parts of a split set: faster disks take more, and what a full or
-    /// failing disk leaves the others take. Give crash all of them, or join them with `convert`
+    /// failing disk leaves the others take; with --encrypt-to, shares are equal and do not change. Give crash all of them, or join
+    /// them with `convert`
     #[arg(required_unless_present = "dry_run")]
     output: Vec<PathBuf>,
     /// Pages to exclude: 0 to 31 (1 zero, 2 cache, 4 private cache, 8 user, 16 free), or names separated by commas (zero,

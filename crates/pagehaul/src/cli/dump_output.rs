@@ -9,15 +9,15 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use pagehaul_capture::{
-    CaptureError, Codecs, Compression, Format, KnownPages, Limits, Options, OwnerFilter, Target,
-    capture_with, estimate, kept_bytes, threads_that_fit,
+    CaptureError, CaptureReport, Codecs, Compression, Format, KnownPages, Limits, Options, OwnerFilter,
+    Stream, Target, capture_with, estimate, kept_bytes, threads_that_fit,
 };
 use pagehaul_encryption::Recipients;
 use pagehaul_kernel::DumpLevel;
 use pagehaul_present::number;
 use pagehaul_render::capture as summary;
 use pagehaul_run::{Patience, Progress, Retry, memory};
-use pagehaul_upload::encrypted::{self, Encrypted, Written};
+use pagehaul_upload::encrypted::{self, Encrypted, Parts, Written};
 use pagehaul_upload::{Means, UploadError, Uploading, is_remote};
 use pagehaul_vmcore::Source;
 
@@ -43,8 +43,8 @@ pub(crate) struct DumpOutput {
     #[arg(short, long, value_enum)]
     format: Option<FormatArgument>,
     /// Encrypt the output (age) so that only the holder of the secret key reads it: a recipient (age1…), a public ed25519 key of
-    /// SSH, or a file with one a line; may be repeated. A dump is written as a flattened stream, in order of PFN. What --triage and
-    /// --facts write is encrypted, too, and its name ends in .age
+    /// SSH, or a file with one a line; may be repeated. A dump is written as a flattened stream, in order of PFN; of a split set,
+    /// each part is. What --triage and --facts write is encrypted, too, and its name ends in .age
     #[arg(long, value_name = "RECIPIENT")]
     encrypt_to: Vec<String>,
     /// What these are: read once, so that what was checked is used.
@@ -143,8 +143,8 @@ impl DumpOutput {
         if let Some(url) = outputs.iter().find(|output| is_remote(output)) {
             return self.upload(source, url, outputs.len(), selection);
         }
-        if let ([output, more @ ..], Some(recipients)) = (outputs, self.recipients()?) {
-            return self.encrypt(source, output, more.len() + 1, &recipients, selection);
+        if let ([first, ..], Some(recipients)) = (outputs, self.recipients()?) {
+            return self.encrypt(source, first, outputs, &recipients, selection);
         }
         let target = if outputs.is_empty() { None } else { Some(self.target(outputs)?) };
         let options = self.options(&selection, self.format(target.as_ref()))?;
@@ -166,18 +166,15 @@ impl DumpOutput {
         outputs.iter().try_for_each(|output| encrypt_to::spare_keys(&self.encrypt_to, identity, output))
     }
 
-    /// Writes an encrypted dump of `source` to a file or to standard output.
+    /// Writes an encrypted dump of `source` to a file or to standard output, or its parts to several files.
     fn encrypt(
         &self,
         source: &Source,
         output: &Path,
-        outputs: usize,
+        outputs: &[PathBuf],
         recipients: &Recipients,
         selection: PageSelection,
     ) -> anyhow::Result<ExitCode> {
-        if outputs > 1 {
-            return Err(usage::wrong("an encrypted dump is one stream; name one output"));
-        }
         if self.checksums {
             return Err(usage::wrong("an encrypted dump has checksums of its own; leave out --checksums"));
         }
@@ -186,15 +183,20 @@ impl DumpOutput {
             return Err(usage::wrong("an encrypted dump is a flattened stream; leave out --format"));
         }
         let options = self.options(&selection, format)?;
-        let is_stdout = output == Path::new("-");
+        let is_stdout = outputs.iter().any(|output| output == Path::new("-"));
+        if is_stdout {
+            self.check_stdout(outputs.len())?;
+        }
+        if outputs.len() > 1 {
+            return self.encrypt_parts(source, outputs, recipients, &options, selection);
+        }
         let write = |name: &Path, encrypting: Encrypted| {
-            let target = Target::Stream { name: name.to_owned(), stream: encrypting.stream() };
-            self.write_to(source, Some(target), &options, selection, is_stdout, |is_whole| {
-                Ok(encrypting.finish(is_whole)?)
+            let stream = Stream { name: name.to_owned(), stream: encrypting.stream() };
+            self.write_to(source, Some(Target::Stream(stream)), &options, selection, is_stdout, |report| {
+                Ok(encrypting.finish(report.is_some())?)
             })
         };
         if is_stdout {
-            self.check_stdout(outputs)?;
             let (file, name) = encrypted::stdout()?;
             return write(name, Encrypted::begin(file, name, recipients)?);
         }
@@ -211,6 +213,37 @@ impl DumpOutput {
             }
             Written::Part { why, .. } => Err(why),
         }
+    }
+
+    /// Writes an encrypted dump of `source` as the parts of a set.
+    fn encrypt_parts(
+        &self,
+        source: &Source,
+        outputs: &[PathBuf],
+        recipients: &Recipients,
+        options: &Options,
+        mut selection: PageSelection,
+    ) -> anyhow::Result<ExitCode> {
+        let sources = source.memory().files();
+        let parts = Parts::create::<anyhow::Error>(outputs, self.overwrite.force, &sources, recipients)?;
+        selection
+            .warnings
+            .extend(parts.failures().iter().map(|failure| format!("{failure}; the set has no such part")));
+        let streams = parts.streams().map(|(name, stream)| Stream { name, stream }).collect();
+        let status =
+            self.write_to(source, Some(Target::Streams(streams)), options, selection, false, |report| {
+                let Some(report) = report else {
+                    parts.discard();
+                    return Ok(());
+                };
+                let exist: Vec<bool> = report.parts.iter().map(|part| part.exists).collect();
+                for cut in parts.finish(&sources, |index| exist.get(index) == Some(&true))? {
+                    report.cut_part(cut.index, &cut.why, cut.file.as_deref());
+                }
+                Ok(())
+            })?;
+        outputs.iter().take(1).for_each(|first| tell_plain_reports(first));
+        Ok(status)
     }
 
     /// Uploads a dump of `source` while it is made. After a lost connection it is made again, from where the upload ended.
@@ -264,8 +297,8 @@ impl DumpOutput {
         }
         options.threads = threads_that_fit(self.threads.count(), uploading.memory());
         let target = pipe(url, &uploading);
-        self.write_to(source, Some(target), &options, selection, false, |is_whole| {
-            let uploaded = uploading.finish(is_whole)?;
+        self.write_to(source, Some(target), &options, selection, false, |report| {
+            let uploaded = uploading.finish(report.is_some())?;
             if uploaded.resumed > 0 && !self.reporting.is_quiet() {
                 tell!("pagehaul: {} were there from an earlier upload", number::bytes(uploaded.resumed));
             }
@@ -273,7 +306,7 @@ impl DumpOutput {
         })
     }
 
-    /// Writes a dump to a target. `finish` completes it before the report is printed; it gets whether there is a dump.
+    /// Writes a dump to a target. `finish` completes it before the report is printed; it gets that, if there is a dump.
     /// `output_taken` is whether the dump goes to standard output.
     fn write_to(
         &self,
@@ -282,7 +315,7 @@ impl DumpOutput {
         options: &Options,
         selection: PageSelection,
         output_taken: bool,
-        finish: impl FnOnce(bool) -> anyhow::Result<()>,
+        finish: impl FnOnce(Option<&mut CaptureReport>) -> anyhow::Result<()>,
     ) -> anyhow::Result<ExitCode> {
         let (fit, wanted) = (options.threads, self.threads.count());
         if self.verbose && fit < wanted {
@@ -290,14 +323,14 @@ impl DumpOutput {
                 "pagehaul: {fit} of {wanted} threads: there is not enough memory for more (MemAvailable in /proc/meminfo)"
             );
         }
-        let (result, peak) = run::cancellable(self.reporting.is_quiet(), |progress| match &target {
+        let (mut result, peak) = run::cancellable(self.reporting.is_quiet(), |progress| match &target {
             Some(target) => capture_with(source, target, options, &selection.known, progress),
             None => estimate(source, options, progress),
         })?;
         // The other end of a pipe reads until this one is closed.
         drop(target);
         // An upload that failed is why its pipe is broken.
-        finish(result.is_ok())?;
+        finish(result.as_mut().ok())?;
         let mut report = about(source, result)?;
         report.warnings.extend(selection.warnings);
         let manner = self.reporting.manner(output_taken);
