@@ -1,7 +1,8 @@
 //! Secret keys.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use pagehaul_physmem::OpenError;
@@ -16,6 +17,8 @@ use crate::wrap::{SshTag, unwrap};
 
 /// Bytes that a file of identities may have.
 const MOST: u64 = 1 << 20;
+/// The name of standard input.
+const STDIN: &str = "-";
 
 /// A secret key, which opens the files that are encrypted to its public one.
 #[derive(Clone)]
@@ -26,10 +29,23 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads the identities in a file of `age-keygen`, or a private key of SSH without a passphrase.
+    /// Reads the identities in a file of `age-keygen`, or a private key of SSH without a passphrase. `-` is standard input.
     pub fn read(path: &Path) -> Result<Vec<Self>, OpenError> {
+        if path.to_str().is_some_and(|name| name.to_ascii_uppercase().starts_with("AGE-SECRET-KEY-")) {
+            // Not repeated where logs are.
+            let what =
+                "expected the name of a file, or `-`: a secret key on a command line is seen by other users";
+            return Err(OpenError::Unsupported { path: "the identity".into(), what: what.into() });
+        }
         let mut text = Zeroizing::new(String::new());
-        let read = File::open(path).and_then(|file| file.take(MOST).read_to_string(&mut text));
+        let is_stdin = path == Path::new(STDIN);
+        let opened = match is_stdin {
+            // Its own reader would keep the key in a buffer.
+            true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
+            false => File::open(path),
+        };
+        let read = opened.and_then(|file| file.take(MOST).read_to_string(&mut text));
+        let path = if is_stdin { Path::new("standard input") } else { path };
         read.map_err(|source| OpenError::Io {
             path: path.to_owned(),
             action: "read the identity in",

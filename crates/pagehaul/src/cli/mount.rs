@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
     let Some((directory, dumps)) = arguments.files.split_last() else { bail!("name a dump and a directory") };
     check_directory(directory)?;
     if arguments.background && !arguments.in_background {
-        return in_background(directory);
+        return in_background(directory, &arguments.identity);
     }
     arguments.identity.hold(dumps)?;
     // For as long as the process lives: the file system's threads use it.
@@ -129,12 +129,14 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Starts this program again and waits until it has mounted.
-fn in_background(directory: &Path) -> anyhow::Result<ExitCode> {
+fn in_background(directory: &Path, identity: &Identity) -> anyhow::Result<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     // Right behind `mount`: --background may be written in many ways, and options may have ended.
     command.args(arguments.next()).arg(format!("--{IN_BACKGROUND}")).args(arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Nobody has read the key from standard input before.
+    let stdin = if identity.reads_stdin() { Stdio::inherit() } else { Stdio::null() };
+    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
     // Of its own, so that what ends the shell's jobs does not end it.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut child = command.spawn().context("cannot start the process in the background")?;

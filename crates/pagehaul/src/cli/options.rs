@@ -101,8 +101,8 @@ impl ImageLayout {
 /// `--identity`.
 #[derive(Debug, Args)]
 pub(crate) struct Identity {
-    /// Secret key of an encrypted file: a file of `age-keygen`, or a private ed25519 key of SSH without a passphrase [default: the file
-    /// that the environment variable PAGEHAUL_IDENTITY names]
+    /// Secret key of an encrypted file: a file of `age-keygen`, or a private ed25519 key of SSH without a passphrase; `-`, and the pipe of
+    /// `<(pass show key)`, are read once [default: the file that the environment variable PAGEHAUL_IDENTITY names]
     #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
 }
@@ -111,6 +111,14 @@ impl Identity {
     /// The file, if it is named.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.identity.as_deref()
+    }
+
+    /// Whether it comes from standard input.
+    #[cfg(feature = "mount")]
+    pub(crate) fn reads_stdin(&self) -> bool {
+        self.identity.as_deref().is_some_and(|identity| {
+            ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"].iter().any(|name| identity == Path::new(name))
+        })
     }
 
     /// What opens encrypted files.
