@@ -202,6 +202,17 @@ fn a_report_without_a_dump_names_the_newest_records_of_pstore() {
     assert!(said.contains(&format!("`pagehaul triage {record} {second}`")), "{said}");
     fs::remove_dir(parent.join("dmesg-directory")).unwrap();
     fs::remove_file(&second).unwrap();
+    // A part that was written in the second before is of the same event, and one of another event of the boot is not.
+    let before = record.replace("1700009999", "1700009998").replace("01001", "02001");
+    for path in [&before, &before.replace("/001/", "/002/")] {
+        fs::create_dir_all(Path::new(path).parent().unwrap()).unwrap();
+        fs::copy(&record, path).unwrap();
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_009_998);
+        fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+    }
+    let (_, said) = report();
+    assert!(said.contains(&format!("`pagehaul triage {record} {before}`")), "{said}");
+    fs::remove_dir_all(root.join("var/lib/systemd/pstore/1700009998")).unwrap();
     // What systemd-pstore makes of it is read in its place, and a word of the shell has quotes.
     fs::remove_file(&record).unwrap();
     let kept = root.join("var/lib/systemd/pstore/it's odd");

@@ -219,3 +219,109 @@ fn of_records_of_two_boots_the_newest_are_explained_alone() {
                    records of one crash";
     assert!(said.contains(refused), "{said}");
 }
+
+/// The ID of a record of EFI variables (`generic_id`, drivers/firmware/efi/efi-pstore.c).
+fn efi_id(time: u64, part: u64, count: u64) -> u64 {
+    (time * 100 + part) * 1000 + count
+}
+
+/// What a machine with EFI variables has: each record has the second in which it was written in its name.
+struct Efi {
+    /// Name, time and text of each record.
+    records: Vec<(String, u64, String)>,
+}
+
+impl Efi {
+    /// The records of the crash at `time`, and of the oops before it. The first two parts were written a second later than the others:
+    /// `pstore_dump` writes the end of the log first, and each record has its own time.
+    fn new(prefix: &str, time: u64) -> Self {
+        let log = log();
+        // Shorter than real ones, so that numbers of parts have two digits.
+        let (mut parts, mut part) = (Vec::new(), String::new());
+        for line in log.lines() {
+            if part.len() > 250 {
+                parts.push(std::mem::take(&mut part));
+            }
+            part += &format!("<6>{line}\n");
+        }
+        parts.push(part);
+        parts.reverse();
+        assert!(parts.len() > 10, "{}", parts.len());
+        let mut records = Vec::new();
+        for (number, text) in (1..).zip(parts) {
+            let time = if number < 3 { time } else { time + 1 };
+            let name = format!("dmesg-{prefix}-{}", efi_id(time, number, 2));
+            records.push((name, time, format!("Panic#2 Part{number}\n{text}")));
+        }
+        let oops = "Oops#1 Part1\n<4>[    0.500000] Oops: 0002 [#1] PREEMPT SMP\n";
+        records.push((format!("dmesg-{prefix}-{}", efi_id(time, 1, 1)), time, oops.to_owned()));
+        Self { records }
+    }
+
+    /// Writes them as the kernel shows them.
+    fn show(&self, directory: &std::path::Path) -> Vec<String> {
+        let write = |(name, time, text): &(String, u64, String)| written(&directory.join(name), *time, text);
+        self.records.iter().map(write).collect()
+    }
+
+    /// Writes them as systemd-pstore moves them, with the file that it makes of those in a directory, in reverse order of their names.
+    fn keep(&self, directory: &std::path::Path) -> Vec<String> {
+        let mut records: Vec<_> = self.records.iter().collect();
+        records.sort();
+        let mut files = Vec::new();
+        for (name, time, text) in records.into_iter().rev() {
+            let id = name.rsplit('-').next().unwrap();
+            let kept = directory.join(&id[..id.len() - 5]).join(&id[id.len() - 3..]);
+            fs::create_dir_all(&kept).unwrap();
+            files.push(written(&kept.join(name), *time, text));
+            let whole = kept.join("dmesg.txt");
+            let so_far = fs::read_to_string(&whole).unwrap_or_default();
+            files.push(written(&whole, *time, &(so_far + text)));
+        }
+        files
+    }
+}
+
+fn written(path: &std::path::Path, time: u64, text: &str) -> String {
+    fs::write(path, text).unwrap();
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(UNIX_EPOCH + Duration::from_secs(time)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// 893c5f1de620 gave the records another name: that of the module.
+#[test]
+fn records_of_efi_variables_are_read_as_kernels_and_systemd_lay_them_out() {
+    let log = log();
+    for prefix in ["efi", "efi_pstore"] {
+        let setup = Setup::small();
+        let efi = Efi::new(prefix, 1_700_000_000);
+        fs::create_dir(setup.path("shown")).unwrap();
+        let shown = efi.show(&setup.path("shown"));
+        let kept = efi.keep(&setup.path("kept"));
+        let of_all = |files: &[String], pattern: &str| -> Vec<String> {
+            files.iter().filter(|file| file.contains(pattern)).cloned().collect()
+        };
+        for files in [shown.clone(), kept.clone(), of_all(&kept, "dmesg.txt"), [shown, kept].concat()] {
+            let facts = || [&["facts"], &files.iter().map(String::as_str).collect::<Vec<_>>()[..]].concat();
+            let output = setup.run(&facts());
+            assert!(output.status.success(), "{prefix}: {output:?}");
+            let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(found["crash"]["kind"], "null-deref");
+            assert_eq!(found["log"].as_array().unwrap().len(), log.lines().count());
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                said.contains("the records of Oops#1 are left out") && said.lines().count() == 1,
+                "{said}"
+            );
+        }
+    }
+    // Without the records of one second, parts are missing.
+    let setup = Setup::small();
+    let kept = Efi::new("efi_pstore", 1_700_000_000).keep(&setup.path("kept"));
+    let half: Vec<&str> =
+        kept.iter().map(String::as_str).filter(|file| file.contains("/1700000001/")).collect();
+    let output = setup.run(&[&["facts"], &half[..]].concat());
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("parts 1 to 2 are missing"), "{output:?}");
+}

@@ -156,8 +156,11 @@ fn read_records(root: &Root, records: &[PathBuf]) -> String {
     let is_dmesg = |name: &OsString| name.as_encoded_bytes().starts_with(b"dmesg-");
     // The pattern may be that of other files and directories, too.
     let names = root.names(directory).into_iter().filter(is_dmesg).count();
+    let is_in_one = records.iter().all(|path| path.parent() == Some(directory));
     let words: Vec<String> = match records {
-        [_, _, ..] if names == records.len() => vec![format!("{}/dmesg-*", word(&root.path(directory)))],
+        [_, _, ..] if names == records.len() && is_in_one => {
+            vec![format!("{}/dmesg-*", word(&root.path(directory)))]
+        }
         _ => records.iter().map(|path| word(&root.path(path))).collect(),
     };
     format!("pagehaul triage {}", words.join(" "))
