@@ -248,10 +248,10 @@ fn full_disks_leave_an_incomplete_set() {
 
 #[test]
 fn a_set_whose_capture_is_killed_opens_as_far_as_it_goes() {
-    let setup = Setup::with_noise(12);
-    let output = limited(&setup, 5000, "");
+    let setup = Setup::with_noise(48);
+    let output = limited(&setup, 20_000, "");
     assert!(output.status.code().is_none(), "{output:?}");
-    // Of the others, nothing may be on the disk yet.
+    // The one that ended it has more than a record of 4 MiB; of the others, nothing may be on the disk yet.
     let is_there = |part: &&str| fs::metadata(setup.path(part)).unwrap().len() > 1 << 20;
     let parts: Vec<&str> = PARTS.into_iter().filter(|part| is_there(part)).collect();
     let info = with_key(&setup, &["info", "--json"], &parts);

@@ -24,9 +24,9 @@ fn public() -> String {
 /// A crashed machine with an encrypted dump, `dump.age`, an encrypted set, and both in the clear.
 fn setup() -> Setup {
     let setup = Setup::crashed();
-    setup.succeeds(&["capture", "-q", "--encrypt-to", &public(), "vmcore", "dump.age"]);
-    setup.succeeds(&["capture", "-q", "--encrypt-to", &public(), "vmcore", "1.age", "2.age"]);
-    setup.succeeds(&["capture", "-q", "-f", "flattened", "vmcore", "plain"]);
+    setup.succeeds(&["capture", "-q", "-d", "0", "--encrypt-to", &public(), "vmcore", "dump.age"]);
+    setup.succeeds(&["capture", "-q", "-d", "0", "--encrypt-to", &public(), "vmcore", "1.age", "2.age"]);
+    setup.succeeds(&["capture", "-q", "-d", "0", "-f", "flattened", "vmcore", "plain"]);
     setup
 }
 
