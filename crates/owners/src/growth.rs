@@ -348,6 +348,7 @@ mod tests {
             cgroups: Cgroups::default(),
             missing: Vec::new(),
             is_whole: Some(true),
+            incomplete: false,
         }
     }
 

@@ -283,6 +283,7 @@ mod tests {
             identities: Vec::new(),
             missing: Vec::new(),
             is_whole: true,
+            incomplete: false,
         };
         let table =
             |managed| text(&balance(managed)).lines().skip(1).take(2).map(str::to_owned).collect::<Vec<_>>();
