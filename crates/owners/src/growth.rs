@@ -107,9 +107,9 @@ impl Moment {
         self.lost() > PageCount::ZERO || !self.is_walked()
     }
 
-    /// Returns whether the dump lacks pages, or struct pages cannot be read.
+    /// Returns whether the dump lacks pages.
     pub fn is_incomplete(&self) -> bool {
-        self.incomplete || self.lost() > PageCount::ZERO
+        self.incomplete
     }
 
     /// Returns whether no row is left, as the struct pages of all memory are lost.

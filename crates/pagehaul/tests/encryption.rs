@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -408,7 +408,7 @@ fn crashed_among_noise() -> Setup {
     let stack = vec!["__schedule", "schedule", "io_schedule"];
     let task = Task { pid: 20, comm: "writer".into(), state: 2, ran: 1, stack, pages: Some(100) };
     machine.inside(0x5000, &Inside { tasks: vec![task], clock: 60, free: 1 << 17, ..Inside::default() });
-    for pfn in 0x8000..0xc000 {
+    for pfn in (0x4100..0x4f00).chain(0x6100..0x6a00) {
         machine.fill(pfn, Content::Random);
     }
     Setup::new(&mut machine)
@@ -418,10 +418,10 @@ fn crashed_among_noise() -> Setup {
 fn a_report_of_an_encrypted_dump_on_a_server_fetches_what_it_needs() {
     let setup = crashed_among_noise();
     for command in
-        [&["triage"][..], &["facts"], &["dmesg"], &["read", "--phys", "0x9000000", "--len", "4096"]]
+        [&["triage"][..], &["facts"], &["dmesg"], &["read", "--phys", "0x4800000", "--len", "4096"]]
     {
         let (fetched, size) = fetched(&setup, command);
-        assert!(size > 64 << 20 && fetched < size / 4, "{command:?}: {fetched} of {size} bytes");
+        assert!(size > 16 << 20 && fetched < size / 4, "{command:?}: {fetched} of {size} bytes");
     }
 }
 
@@ -447,7 +447,7 @@ fn commands_on_an_encrypted_file_read_what_they_need() {
         assert!(child.wait().unwrap().success());
         read
     };
-    for command in [&["info"][..], &["triage"], &["dmesg"], &["read", "--phys", "0x9000000", "--len", "4096"]]
+    for command in [&["info"][..], &["triage"], &["dmesg"], &["read", "--phys", "0x4800000", "--len", "4096"]]
     {
         let read = read(command);
         assert!(read < size / 4, "{command:?}: {read} of {size} bytes");
@@ -455,6 +455,18 @@ fn commands_on_an_encrypted_file_read_what_they_need() {
     // The counters see what is read: this is all of it.
     let verified = read(&["verify"]);
     assert!(verified >= size, "{verified} of {size} bytes");
+}
+
+/// A mount that ends with its test, also one that fails: it would hold the outputs of the tests open.
+struct Mount(Child);
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            let _ = rustix::process::kill_process(Pid::from_child(&self.0), rustix::process::Signal::TERM);
+            let _ = self.0.wait();
+        }
+    }
 }
 
 #[test]
@@ -470,7 +482,8 @@ fn a_mount_of_an_encrypted_file_reads_what_is_read_of_it() {
     let directory = setup.path("mnt");
     fs::create_dir(&directory).unwrap();
     let mut command = setup.command(&["mount", "--identity", &text("age.txt"), "dump.age", "mnt"]);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut mount = Mount(command.stdout(Stdio::piped()).spawn().unwrap());
+    let child = &mut mount.0;
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.starts_with("mounted on "), "{line}");
@@ -479,7 +492,7 @@ fn a_mount_of_an_encrypted_file_reads_what_is_read_of_it() {
         Source::open(&directory.join("vmcore"), MapPolicy { access: Access::Read, ..MapPolicy::default() });
     let mounted = mounted.unwrap();
     let mut scratch = [0; 4096];
-    for pfn in [0x9000, 0xb000] {
+    for pfn in [0x4800, 0x6400] {
         let page = mounted.memory().view().page(PhysAddr::of_4k_page(pfn), &mut scratch).unwrap().to_vec();
         assert!(page == setup.image.page(pfn), "{pfn:#x}");
     }

@@ -57,9 +57,10 @@ fn dumps_and_their_json_say_the_same() {
 fn moment(setup: &Setup, name: &str, is_whole: bool, rows: Value) {
     let owners = setup.succeeds(&["pages", "--owners", "--json", "vmcore"]);
     let mut owners: Value = serde_json::from_str(&owners).unwrap();
+    let rows_lost = rows.as_array().unwrap().iter().any(|row| row["kind"] == "undecided");
     owners["rows"] = rows;
     owners["is_whole"] = json!(is_whole);
-    owners["incomplete"] = json!(false);
+    owners["incomplete"] = json!(rows_lost);
     fs::write(setup.path(name), owners.to_string()).unwrap();
 }
 
@@ -119,7 +120,7 @@ fn without_struct_pages_nothing_is_compared() {
 #[test]
 fn pages_that_the_machine_does_not_have_are_not_undecided() {
     let setup = setup(1);
-    let parts = setup.image.kdump().level(0).parts(12);
+    let parts = setup.image.kdump().level(0).parts(60);
     let names: Vec<String> = (0..parts.len()).map(|index| format!("part.{index}")).collect();
     for (name, part) in names.iter().zip(&parts) {
         fs::write(setup.path(name), part).unwrap();

@@ -96,18 +96,16 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     // Nothing of it can be read, with or without a key.
     let is_cut = pagehaul_encryption::ends_in_header(&dump);
     let is_encrypted = pagehaul_encryption::is_encrypted(&dump);
-    let mut is_locked = false;
-    if !is_cut {
-        match pagehaul_encryption::hold(None, std::slice::from_ref(&dump)) {
-            Ok(()) => is_locked = pagehaul_encryption::is_locked(&dump),
-            // With another's key it is as good as without one.
-            Err(error) if is_encrypted => {
-                tell!("pagehaul: {:#}", anyhow::Error::from(error));
-                is_locked = true;
-            }
-            Err(error) => return Err(error.into()),
+    let mut is_refused = false;
+    if !is_cut && let Err(error) = pagehaul_encryption::hold(None, std::slice::from_ref(&dump)) {
+        if !is_encrypted {
+            return Err(error.into());
         }
+        // With another's key it is as good as without one.
+        tell!("pagehaul: {:#}", anyhow::Error::from(error));
+        is_refused = true;
     }
+    let is_locked = is_refused || pagehaul_encryption::is_locked(&dump);
     // The dump is untrusted: from here on only it is read.
     sandbox::enter(Sandbox::reading(std::slice::from_ref(&dump)))?;
     let opened = (!is_locked).then(|| Source::open(&dump, MapPolicy::default())).transpose();
