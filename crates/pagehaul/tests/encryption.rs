@@ -498,7 +498,7 @@ fn a_mount_of_an_encrypted_file_reads_what_is_read_of_it() {
     }
     let read = read_by(child.id());
     drop(mounted);
-    rustix::process::kill_process(Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
+    rustix::process::kill_process(Pid::from_child(child), rustix::process::Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
     assert!(opened < size / 4, "{opened} of {size} bytes to mount it");
     assert!(read > opened && read < size / 4, "{read} of {size} bytes");
