@@ -109,6 +109,8 @@ keep $(within '/boot/config-*') $(within '/boot/grub*/grub.cfg') /boot/grub2/gru
 for kernel in $(within '/boot/vmlinu*-*'); do
     above "$kernel"
     head -c 65536 "$root$kernel" >"$out$kernel"
+    # What is cut has the length that its header says.
+    truncate -s "$(wc -c <"$root$kernel")" "$out$kernel"
     touch -r "$root$kernel" "$out$kernel"
 done
 mkdir -p "$out/var/lib/kdump"
