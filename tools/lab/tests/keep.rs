@@ -159,8 +159,8 @@ fn check(crash: &Crash, kernel: &str, nodes: u32) {
         (&["-d", "0"][..], &CLASSES[..]),
         // What was dropped and read again may have left copies in free pages.
         (&["--drop-file-systems", "ext4", "-d", "free", "--exclude-per-cpu-lists"], &CLASSES[2..]),
-        (&["--keep-pid", "1"], &CLASSES[2..]),
-        (&["--keep-cgroup", "/scene"], &[]),
+        (&["--keep-pid", "1", "-d", "free", "--exclude-per-cpu-lists"], &CLASSES[2..]),
+        (&["--keep-cgroup", "/scene", "-d", "free", "--exclude-per-cpu-lists"], &[]),
     ] {
         // An ELF dump would keep short runs of what the level excludes.
         let dump = path("dump");
