@@ -2,7 +2,8 @@
 //!
 //! The range of a part precedes its pages, since readers take the first record of a byte or the last, and what a machine that dies leaves
 //! has to be a part. So each part has a share of the pages that does not change: a faster disk takes no more, and what a full one has no
-//! room for is in no part. All wait for each other before their last records: none is marked complete unless all are.
+//! room for is in no part. All wait for each other before their last records. If one of those cannot be written, that part is cut, and the
+//! set reads as incomplete.
 
 use std::ops::Range;
 use std::path::Path;
