@@ -1,15 +1,16 @@
 //! Encrypted split sets: what their holders read, and what is claimed of sets that are not whole.
 
 mod common {
+    pub mod keys;
     pub mod setup;
     pub mod small_disk;
 }
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use common::keys::{decrypted, key, public, text};
 use common::setup::{BINARY, Setup};
 use common::small_disk::with_disk_of;
 use pagehaul_machine::PhysAddr;
@@ -19,19 +20,6 @@ use pagehaul_vmcore::Source;
 use serde_json::Value;
 
 const PARTS: [&str; 3] = ["1.age", "2.age", "3.age"];
-
-fn key(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../encryption/tests/data").join(name)
-}
-
-fn text(name: &str) -> String {
-    key(name).to_str().unwrap().to_owned()
-}
-
-fn public() -> String {
-    let secret = fs::read_to_string(key("age.txt")).unwrap();
-    secret.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap().to_owned()
-}
 
 fn capture(setup: &Setup, options: &[&str], names: &[&str]) {
     setup.succeeds(
@@ -84,7 +72,7 @@ fn holders_of_the_key_read_a_set_and_nobody_else() {
         let bytes = fs::read(setup.path(part)).unwrap();
         assert!(bytes.starts_with(b"age-encryption.org/v1\n"));
         assert_eq!(fs::metadata(setup.path(part)).unwrap().permissions().mode() & 0o777, 0o600);
-        // Each has a key of its own: no wrapped key is in two of them.
+        // Each has a file key of its own, so that no wrapped key occurs in two of them.
         let header = bytes.split(|byte| *byte == b'\n').nth(2).unwrap().to_vec();
         let others = PARTS.iter().filter(|other| **other != part);
         for other in others {
@@ -163,16 +151,6 @@ fn parts_have_the_same_contents_at_any_number_of_threads() {
         PARTS[..2].iter().map(read).collect()
     };
     assert!(contents("1") == contents("4"));
-}
-
-fn decrypted(path: &Path) -> Vec<u8> {
-    use pagehaul_encryption::{Decrypted, Identity};
-    use pagehaul_physmem::file::{PlainFile, ReadAt};
-    let file =
-        Decrypted::open(PlainFile::open(path).unwrap(), &Identity::read(&key("age.txt")).unwrap()).unwrap();
-    let mut bytes = vec![0; file.size() as usize];
-    file.read_exact_at(0, &mut bytes).unwrap();
-    bytes
 }
 
 #[test]

@@ -1,42 +1,29 @@
 //! Encrypted dumps: what their holders read, and what nobody else does.
 
 mod common {
+    pub mod keys;
+    pub mod mounts;
     pub mod setup;
 }
 
-use common::setup;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::setup::Setup;
-use pagehaul_encryption::{Decrypted, Identity};
+use common::keys::{decrypted, key, public, text};
+use common::mounts::can_mount;
+use common::setup::{self, Setup};
 use pagehaul_machine::PhysAddr;
-use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{Access, MapPolicy};
-use pagehaul_synth::{Content, Era, Inside, Machine, Message, Task};
+use pagehaul_synth::Content;
 use pagehaul_test_support::server::{Response, Server};
 use pagehaul_vmcore::Source;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde_json::Value;
-
-fn key(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../encryption/tests/data").join(name)
-}
-
-fn text(name: &str) -> String {
-    key(name).to_str().unwrap().to_owned()
-}
-
-fn public() -> String {
-    let secret = fs::read_to_string(key("age.txt")).unwrap();
-    secret.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap().to_owned()
-}
 
 /// A machine with `dump.age`, encrypted to a key of age and one of SSH, and `plain`, the same stream as it is.
 fn encrypted() -> Setup {
@@ -194,15 +181,6 @@ fn no_report_next_to_an_encrypted_dump_is_in_the_clear() {
     }
     let report = decrypted(&setup.path("dump.age.triage.age"));
     assert!(String::from_utf8(report).unwrap().contains("sysrq triggered"));
-}
-
-/// What the holder of the key of age reads.
-fn decrypted(path: &Path) -> Vec<u8> {
-    let file =
-        Decrypted::open(PlainFile::open(path).unwrap(), &Identity::read(&key("age.txt")).unwrap()).unwrap();
-    let mut bytes = vec![0; file.size() as usize];
-    file.read_exact_at(0, &mut bytes).unwrap();
-    bytes
 }
 
 #[test]
@@ -401,17 +379,11 @@ fn of_an_encrypted_dump_on_a_server_only_what_is_needed_is_fetched() {
 
 /// A crashed machine with so much noise that what a report needs is a small part of it.
 fn crashed_among_noise() -> Setup {
-    let mut machine = Machine::new(Era::V6_12);
-    machine.sampler(0x4000);
-    let text = "Kernel panic - not syncing: sysrq triggered crash";
-    machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
-    let stack = vec!["__schedule", "schedule", "io_schedule"];
-    let task = Task { pid: 20, comm: "writer".into(), state: 2, ran: 1, stack, pages: Some(100) };
-    machine.inside(0x5000, &Inside { tasks: vec![task], clock: 60, free: 1 << 17, ..Inside::default() });
-    for pfn in (0x4100..0x4f00).chain(0x6100..0x6a00) {
-        machine.fill(pfn, Content::Random);
-    }
-    Setup::new(&mut machine)
+    Setup::crashed_with(|machine| {
+        for pfn in (0x4100..0x4f00).chain(0x6100..0x6a00) {
+            machine.fill(pfn, Content::Random);
+        }
+    })
 }
 
 #[test]
@@ -471,9 +443,7 @@ impl Drop for Mount {
 
 #[test]
 fn a_mount_of_an_encrypted_file_reads_what_is_read_of_it() {
-    if !rustix::process::geteuid().is_root() || fs::OpenOptions::new().write(true).open("/dev/fuse").is_err()
-    {
-        eprintln!("not tested: /dev/fuse cannot be used here");
+    if !can_mount() {
         return;
     }
     let setup = crashed_among_noise();

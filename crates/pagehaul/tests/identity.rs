@@ -1,25 +1,19 @@
 //! Secret keys that are in no file: from a pipe, or from standard input.
 
 mod common {
+    pub mod keys;
+    pub mod mounts;
     pub mod setup;
 }
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use common::keys::{key, public};
+use common::mounts::can_mount;
 use common::setup::{BINARY, Setup};
 use pagehaul_test_support::server::{Response, Server};
-
-fn key(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../encryption/tests/data").join(name)
-}
-
-fn public() -> String {
-    let secret = fs::read_to_string(key("age.txt")).unwrap();
-    secret.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap().to_owned()
-}
 
 /// A crashed machine with an encrypted dump, `dump.age`, an encrypted set, and both in the clear.
 fn setup() -> Setup {
@@ -73,7 +67,7 @@ fn every_command_that_reads_dumps_takes_a_key_that_is_in_no_file() {
         assert!(output.status.success(), "{way:?}: {output:?}");
         assert_eq!(setup.succeeds(&["dmesg", "out"]), setup.succeeds(&["dmesg", "plain"]));
     }
-    // What is no key is named.
+    // The error names what has no key.
     for (way, name) in [(("<(echo none)", false), "/dev/fd/"), (("-", false), "standard input")] {
         let output = run(&setup, "info", way, "dump.age");
         let said = String::from_utf8_lossy(&output.stderr);
@@ -97,9 +91,7 @@ fn dumps_on_servers_are_read_with_a_key_that_is_in_no_file() {
 
 #[test]
 fn mounts_in_the_background_take_a_key_that_is_in_no_file() {
-    if !rustix::process::geteuid().is_root() || fs::OpenOptions::new().write(true).open("/dev/fuse").is_err()
-    {
-        eprintln!("not tested: /dev/fuse cannot be used here");
+    if !can_mount() {
         return;
     }
     let setup = setup();

@@ -177,21 +177,10 @@ mod tests {
 
     use super::*;
 
-    /// Makes units of `pages` kept pages each.
-    fn units(pages: &[u64]) -> Units {
-        let mut units = Units::new(pages.len() as u64 * 1024);
-        for (unit, &pages) in pages.iter().enumerate() {
-            let bits: Vec<u64> = (0..16).map(|word| u64::from(word * 64 < pages) * u64::MAX).collect();
-            units.count(unit as u64 * 1024, &bits);
-        }
-        units.sum_up();
-        units
-    }
-
     /// Returns the share of time between the end of the first part and of the last, when disk *n* needs `seconds[n]` per
     /// unit, and the units that each took.
     fn race(seconds: &[u64], count: usize) -> (f64, Vec<usize>) {
-        let mut plan = SplitPlan::new(units(&vec![1024; count]), seconds.len());
+        let mut plan = SplitPlan::new(Units::of(&vec![1024; count]), seconds.len());
         let mut free = vec![0; seconds.len()];
         let mut ends = vec![None; seconds.len()];
         while let Some(part) =
@@ -255,7 +244,7 @@ mod tests {
             events in prop::collection::vec(event(), 0..120),
         ) {
             let parts = parts.min(pages.len());
-            let mut plan = SplitPlan::new(units(&pages), parts);
+            let mut plan = SplitPlan::new(Units::of(&pages), parts);
             let mut recorded = vec![Vec::new(); parts];
             for event in events {
                 match event {

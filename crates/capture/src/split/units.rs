@@ -92,6 +92,20 @@ impl Units {
 }
 
 #[cfg(test)]
+impl Units {
+    /// Units of `pages` kept pages each.
+    pub(super) fn of(pages: &[u64]) -> Self {
+        let mut units = Self::new(pages.len() as u64 * 1024);
+        for (unit, &pages) in pages.iter().enumerate() {
+            let bits: Vec<u64> = (0..16).map(|word| u64::from(word * 64 < pages) * u64::MAX).collect();
+            units.count(unit as u64 * 1024, &bits);
+        }
+        units.sum_up();
+        units
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -111,22 +125,13 @@ mod tests {
 
     #[test]
     fn shares_have_as_many_pages_as_units_allow() {
-        let machine = |pages: &[u64]| {
-            let mut units = Units::new(pages.len() as u64 * 1024);
-            for (unit, &pages) in pages.iter().enumerate() {
-                let bits: Vec<u64> = (0..16).map(|word| u64::from(word * 64 < pages) * u64::MAX).collect();
-                units.count(unit as u64 * 1024, &bits);
-            }
-            units.sum_up();
-            units
-        };
-        assert_eq!(machine(&[64; 8]).shares(4), [0..2, 2..4, 4..6, 6..8]);
-        assert_eq!(machine(&[64, 64, 64, 64, 1024, 64, 64, 64]).shares(2), [0..4, 4..8]);
+        assert_eq!(Units::of(&[64; 8]).shares(4), [0..2, 2..4, 4..6, 6..8]);
+        assert_eq!(Units::of(&[64, 64, 64, 64, 1024, 64, 64, 64]).shares(2), [0..4, 4..8]);
         // Each has a unit, even where no page is.
         for pages in [[0; 4], [1024, 0, 0, 0], [0, 0, 0, 1024]] {
-            assert_eq!(machine(&pages).shares(4), [0..1, 1..2, 2..3, 3..4], "{pages:?}");
+            assert_eq!(Units::of(&pages).shares(4), [0..1, 1..2, 2..3, 3..4], "{pages:?}");
         }
-        assert_eq!(machine(&[0; 5]).shares(1), [0..5]);
+        assert_eq!(Units::of(&[0; 5]).shares(1), [0..5]);
     }
 
     #[test]

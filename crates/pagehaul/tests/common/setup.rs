@@ -31,6 +31,11 @@ impl Setup {
 
     /// A machine that panicked, with a task that waits for a disk.
     pub fn crashed() -> Self {
+        Self::crashed_with(|_| {})
+    }
+
+    /// The same, with changes.
+    pub fn crashed_with(change: impl FnOnce(&mut Machine)) -> Self {
         let mut machine = Machine::new(Era::V6_12);
         machine.sampler(0x4000);
         let text = "Kernel panic - not syncing: sysrq triggered crash";
@@ -38,6 +43,7 @@ impl Setup {
         let stack = vec!["__schedule", "schedule", "io_schedule"];
         let task = Task { pid: 20, comm: "writer".into(), state: 2, ran: 1, stack, pages: Some(100) };
         machine.inside(0x5000, &Inside { tasks: vec![task], clock: 60, free: 1 << 17, ..Inside::default() });
+        change(&mut machine);
         Self::new(&mut machine)
     }
 
