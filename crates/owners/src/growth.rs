@@ -237,7 +237,7 @@ pub fn growth(before: &Moment, after: &Moment) -> Result<Growth, NotComparable> 
                 at_least: [old.at_least, new.at_least],
                 owners: owners.map_or_else(Vec::new, |(old, new)| changes([old, new], damaged)),
             };
-            // What one moment does not know, and the other does not have, is no news.
+            // A row that one moment does not know, and of which the other has nothing, is left out.
             (row.growth() != 0 || !row.owners.is_empty()).then_some(row)
         })
         .collect();
