@@ -1,4 +1,4 @@
-//! What a kernel's file says of its own damage, before anybody loads it.
+//! Damage that the file of a kernel shows before it is loaded.
 
 use std::fs::File;
 use std::io::Read;

@@ -186,7 +186,7 @@ impl Root {
         match rustix::fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(old) => {
                 require_regular(&old)?;
-                // An immutable file, or one on a file system of its own that is mounted read-only.
+                // Fails if the file is immutable, or a read-only mount of its own.
                 let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 rustix::fs::openat(&directory, &name, flags, Mode::empty())?;
             }

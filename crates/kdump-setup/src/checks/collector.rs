@@ -47,7 +47,7 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
         return;
     }
     found.saw(format!("{path} is executable and whole"));
-    // pagehaul says of its own options what it refuses.
+    // What pagehaul refuses has a finding of its own.
     if facts.refused.is_none() || !collector.is_pagehaul {
         check_level(config, found);
     }
@@ -103,8 +103,10 @@ fn check_level(config: &Config, found: &mut Examination) {
         };
         // Several are tried in turn. What a shell computes is not known here.
         for level in levels.split(',').filter(|level| !level.contains(['$', '`'])) {
-            let digits = level.strip_prefix('-').unwrap_or(level);
-            if !digits.starts_with(|first: char| first.is_ascii_digit()) {
+            // What follows the number does not count.
+            let sign = usize::from(level.starts_with('-'));
+            let digits = level[sign..].bytes().take_while(u8::is_ascii_digit).count();
+            if digits == 0 {
                 // The dump is complete, as large as it is.
                 found.push(Finding::warning(
                     "no-level",
@@ -112,7 +114,7 @@ fn check_level(config: &Config, found: &mut Examination) {
                     "makedumpfile takes it for 0: the dump has all memory, takes longer, and may not fit",
                     fix(),
                 ));
-            } else if level.parse().map_or(level.starts_with('-'), |level: u32| level > 31) {
+            } else if !level[..sign + digits].parse().is_ok_and(|level: u8| level <= 31) {
                 let what = format!("the dump level is {level}, and not one of 0 to 31");
                 found.push(Finding::problem("wrong-level", what, refused, fix()));
             }

@@ -52,7 +52,14 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
             "broken-configuration",
             fault.clone(),
             "a shell refuses the file, and with it the scripts that load the capture kernel and write the dump",
-            format!("correct it: sh -n {file}"),
+            format!("correct it: sh -n {}", config.stack.command_line_file()),
+        ));
+    } else if let Some(refused) = &config.refused {
+        found.push(Finding::problem(
+            "broken-configuration",
+            refused.clone(),
+            "kdumpctl ends with an error, and loads no capture kernel",
+            format!("correct {file}"),
         ));
     } else if let Some(line) = config.carriage_return {
         found.push(carriage_return(file, line));

@@ -1,6 +1,6 @@
 use crate::chain::Examination;
 use crate::config::{Config, Stack};
-use crate::facts::Facts;
+use crate::facts::{Facts, Image};
 use crate::finding::Finding;
 use crate::initramfs::Initramfs;
 
@@ -59,11 +59,9 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
             "no-collector",
             format!("{path} has no makedumpfile"),
             "the capture kernel has no program that writes the dump",
-            again,
+            again.clone(),
         ));
-        return;
-    }
-    if facts.image_has_pagehaul == Some(false) {
+    } else if facts.image_has_pagehaul == Some(false) {
         found.push(Finding::warning(
             "not-in-initramfs",
             format!("{path} was made without pagehaul, though pagehaul-kdump is installed"),
@@ -83,28 +81,30 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
             again,
         ));
     }
-    let others = facts.contents.as_ref().map(|files| files.releases()).unwrap_or_default();
-    let kernel = facts.kernel.as_ref().map(|kernel| kernel.file().to_string_lossy().into_owned());
-    let is_its =
-        |of: &String| *of == facts.release.0 || kernel.as_ref().is_some_and(|kernel| kernel.contains(&**of));
-    if !others.is_empty() && !others.iter().any(is_its) {
+    if let Some(what) = other_kernel(facts, image) {
         found.push(Finding::warning(
             "other-kernel",
-            format!("{path} has modules of {} alone, and the running kernel is {}", others.join(", "), facts.release),
+            format!("{path} {what} the running kernel, {}", facts.release),
             "modules of another kernel cannot be loaded: the capture kernel may lack the driver of the target",
             reload,
         ));
-        return;
+    }
+}
+
+/// How the initramfs shows that it is of another kernel than the running one: by its modules, or, if they are not known, by its name.
+fn other_kernel(facts: &Facts, image: &Image) -> Option<String> {
+    let release = &facts.release.0;
+    let releases = facts.contents.as_ref().map(Initramfs::releases).unwrap_or_default();
+    // Another kernel may be configured.
+    let kernel = facts.kernel.as_ref().map(|kernel| kernel.file().to_string_lossy().into_owned());
+    let is_its = |of: &String| of == release || kernel.as_ref().is_some_and(|kernel| kernel.ends_with(&**of));
+    if !releases.is_empty() {
+        return (!releases.iter().any(is_its))
+            .then(|| format!("has modules of {} and not of", releases.join(", ")));
     }
     let name = image.file().to_string_lossy().into_owned();
-    if name.contains(char::is_numeric) && !name.contains(&facts.release.0) {
-        found.push(Finding::warning(
-            "other-kernel",
-            format!("{path} is of another kernel ({name}) than the running one ({})", facts.release),
-            "modules of another kernel cannot be loaded: the capture kernel may lack the driver of the target",
-            reload,
-        ));
-    }
+    (name.contains(char::is_numeric) && !name.contains(&**release))
+        .then(|| "is by its name not of".to_owned())
 }
 
 /// Whether what makes the initramfs is installed.

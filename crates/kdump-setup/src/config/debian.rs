@@ -41,6 +41,7 @@ pub(super) fn parse(text: &[u8], root: &Root, release: &Release) -> Config {
         is_append_set: given("KDUMP_CMDLINE_APPEND").is_some(),
         fail_command: given("KDUMP_FAIL_CMD").map(|command| words(command)),
         fault,
+        refused: None,
         carriage_return: None,
         not_understood,
         append: words(&or("KDUMP_CMDLINE_APPEND", stack.default_append())),

@@ -1,6 +1,6 @@
 //! `/etc/kdump.conf` and `/etc/sysconfig/kdump`, as kdumpctl and kdump.sh read them (kdump-utils 1.0.61).
 
-use super::{Config, Stack, Target, faults, words};
+use super::{Config, Stack, Target, faults, kdumpctl, words};
 use crate::mounts;
 use crate::release::Release;
 use crate::root::Root;
@@ -13,9 +13,7 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
     let mut collector = None;
     let mut target = None;
     for line in text.lines() {
-        let line = line.split('#').next().unwrap_or_default().trim();
-        let (name, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-        let value = value.trim();
+        let (name, value) = kdumpctl::option(line);
         match name {
             "path" => path = value.to_owned(),
             "sshkey" => key = value.to_owned(),
@@ -62,6 +60,7 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
         is_append_set: false,
         fail_command: None,
         fault,
+        refused: kdumpctl::refused(text).map(|(line, why)| format!("{}, line {line}: {why}", stack.file())),
         carriage_return: text.split('\n').position(|line| line.ends_with('\r')).map(|line| line + 1),
         not_understood,
         append: words(append),

@@ -3,6 +3,7 @@
 mod cpu_limit;
 mod debian;
 mod fedora;
+mod kdumpctl;
 mod suse;
 
 use std::path::PathBuf;
@@ -152,6 +153,8 @@ pub struct Config {
     pub fail_command: Option<Vec<String>>,
     /// What is wrong with a file, so that the scripts do not read it.
     pub fault: Option<String>,
+    /// The line of /etc/kdump.conf for which kdumpctl ends, and why.
+    pub refused: Option<String>,
     /// The line of /etc/kdump.conf that ends in CR and LF, if one does.
     pub carriage_return: Option<usize>,
     /// What of a file is not understood, though the scripts may.

@@ -63,6 +63,7 @@ pub(super) fn parse(text: &[u8], release: &Release) -> Config {
         is_append_set: false,
         fail_command: None,
         fault,
+        refused: None,
         carriage_return: None,
         not_understood,
         append,

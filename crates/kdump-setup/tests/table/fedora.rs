@@ -13,6 +13,8 @@ pub(super) const FAULTS: &[Fault] = &[
         m.append("/etc/sysconfig/kdump", "KDUMP_COMMANDLINE_APPEND=\"irqpoll");
     }),
     ("broken-configuration", |m| m.edit(m.settings(), |text| text.replace('\n', "\r\n"))),
+    ("broken-configuration", |m| m.set("corecollector makedumpfile -l -d 31")),
+    ("broken-configuration", |m| m.set("failure_action frobnicate")),
     ("no-level", |m| m.set("core_collector makedumpfile -l -d x")),
     ("wrong-level", |m| m.set("core_collector makedumpfile -l -d 32")),
     ("no-target", |m| m.remove("/var/crash")),
