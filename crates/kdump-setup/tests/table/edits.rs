@@ -7,7 +7,7 @@ pub trait Edits {
     fn release(&self) -> String;
     /// The configuration of its distribution's kdump.
     fn settings(&self) -> &'static str;
-    /// Adds a line to it.
+    /// Adds lines to it; in /etc/kdump.conf, in place of those with the same options.
     fn set(&self, line: &str);
     /// Sets the parameters that kdump-tools appends, and loads the capture kernel with them if it says what it loaded.
     fn set_append(&self, words: &str);
@@ -57,7 +57,17 @@ impl Edits for Machine {
     }
 
     fn set(&self, line: &str) {
-        self.append(self.settings(), line);
+        let file = self.settings();
+        if file != "/etc/kdump.conf" {
+            return self.append(file, line);
+        }
+        // An option is given once.
+        let name = |line: &str| line.split_whitespace().next().unwrap_or_default().to_owned();
+        let set: Vec<String> = line.lines().map(name).collect();
+        self.edit(file, |text| {
+            let others = text.lines().filter(|line| !set.contains(&name(line)));
+            others.chain(line.lines()).map(|line| format!("{line}\n")).collect()
+        });
     }
 
     fn set_append(&self, words: &str) {
