@@ -161,6 +161,8 @@ fn user_memory_in_cma_is_named_where_the_level_keeps_it() {
 #[test]
 fn compression_that_kdump_tools_does_not_do_is_not_double() {
     let machine = Machine::debian();
+    configure(&machine, "USE_KDUMP=1\nKDUMP_COMPRESSION=none\n");
+    assert!(ids(&machine).is_empty());
     configure(&machine, "USE_KDUMP=1\nKDUMP_COMPRESSION=zstd\n");
     machine.program("/usr/bin/zstd", "#!/bin/sh\n");
     assert_eq!(ids(&machine), ["no-compressor"]);

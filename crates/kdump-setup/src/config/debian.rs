@@ -32,7 +32,8 @@ pub(super) fn parse(text: &[u8], root: &Root, release: &Release) -> Config {
         enabled: or("USE_KDUMP", "0") != "0",
         target,
         collector,
-        compressor: given("KDUMP_COMPRESSION").cloned(),
+        // As it is without the setting.
+        compressor: given("KDUMP_COMPRESSION").filter(|program| *program != "none").cloned(),
         kernels: given("KDUMP_KERNEL").map_or_else(
             || vec![format!("/boot/vmlinuz-{release}").into(), format!("/boot/vmlinux-{release}").into()],
             |kernel| vec![kernel.into()],

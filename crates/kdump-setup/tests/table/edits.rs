@@ -61,8 +61,12 @@ impl Edits for Machine {
         if file != "/etc/kdump.conf" {
             return self.append(file, line);
         }
-        // An option is given once.
-        let name = |line: &str| line.split_whitespace().next().unwrap_or_default().to_owned();
+        // An option is given once, and one target.
+        let name = |line: &str| match line.split_whitespace().next().unwrap_or_default() {
+            "raw" | "ext2" | "ext3" | "ext4" | "xfs" | "btrfs" | "nfs" | "ssh" => "target".to_owned(),
+            "dracut_args" if line.contains("--mount") => "target".to_owned(),
+            name => name.to_owned(),
+        };
         let set: Vec<String> = line.lines().map(name).collect();
         self.edit(file, |text| {
             let others = text.lines().filter(|line| !set.contains(&name(line)));
