@@ -90,7 +90,7 @@ pub fn balance(
         ..Walks::new(machine, kernel, memory, &memmap, &tasks)
     };
     walks.run();
-    let Walks { claims, mut missing, listed, kept_stacks, .. } = walks;
+    let Walks { claims, mut missing, listed, in_change, changing, kept_stacks, .. } = walks;
     let chunks = per_cpu_chunks(machine);
     let populated = chunks.as_ref().ok().map(|chunks| chunks.pages);
     let chunks = chunks.unwrap_or_else(|why| {
@@ -100,6 +100,9 @@ pub fn balance(
     missing.extend(chunks.broken.map(|why| format!("per-CPU memory: {why}")));
     // What follows is of names and details, unless it says so.
     let is_whole = missing.is_empty();
+    missing.extend(
+        changing.iter().map(|why| format!("{why}: how many pages they have is known, but not which")),
+    );
     let blocks = PageBlocks::read(machine, kernel, end).unwrap_or_else(|why| {
         missing.push(format!("types of page blocks: {why}"));
         PageBlocks::default()
@@ -113,6 +116,7 @@ pub fn balance(
     let slab_users = slab_users(machine, memory, kernel, even_remote, &mut missing);
     let parts = Parts {
         listed: listed.map(|pages| pages.get() as i64),
+        in_change: in_change.get(),
         kept_stacks: kept_stacks.get(),
         populated: populated.map(|pages| pages.get() as i64),
         ..Parts::default()
@@ -478,6 +482,9 @@ impl Builder<'_> {
         }
         self.named(RowKind::NoOwner, "compound pages", compound);
         nothing -= guesses.by_name.values().copied().fold(0, u64::saturating_add).min(nothing);
+        self.parts.in_change = self.parts.in_change.min(nothing);
+        nothing -= self.parts.in_change;
+        self.add(RowKind::PerCpuLists, self.parts.in_change);
         self.named(RowKind::NoOwner, "single pages and blocks", nothing);
         self.missing.extend(guesses.missing);
         for (name, pages) in guesses.by_name {

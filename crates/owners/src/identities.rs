@@ -28,6 +28,8 @@ pub(crate) struct Parts {
     pub(crate) slabs: u64,
     /// Free pages on per-CPU lists by the lists' counts.
     pub(crate) listed: Option<i64>,
+    /// Free pages on lists that a CPU was changing, by the lists' counts.
+    pub(crate) in_change: u64,
     /// Pages of per-CPU chunks by the chunks' counts.
     pub(crate) populated: Option<i64>,
     /// Pages of stacks that CPUs keep for new tasks.
@@ -56,7 +58,8 @@ pub(crate) fn identities(
     compare("free", pages(RowKind::Free) + pages(RowKind::Unaccepted), "NR_FREE_PAGES", of("NR_FREE_PAGES"));
     let in_use = RowKind::ALL.into_iter().filter(|kind| !kind.is_free()).map(&pages).sum();
     compare("all that is not free", in_use, "page_owner", parts.allocated);
-    compare("free, per-CPU lists", pages(RowKind::PerCpuLists), "per_cpu_pages.count", parts.listed);
+    let listed = pages(RowKind::PerCpuLists).saturating_sub(parts.in_change);
+    compare("free, per-CPU lists", listed, "per_cpu_pages.count", parts.listed);
     let cached = parts.cached + parts.anon_in_swap_cache + parts.shmem_in_swap_cache;
     compare("files, tmpfs and swap cache", cached, "NR_FILE_PAGES", of("NR_FILE_PAGES"));
     compare("tmpfs and shared memory", parts.shmem, "NR_SHMEM", of("NR_SHMEM"));

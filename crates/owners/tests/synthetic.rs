@@ -75,6 +75,33 @@ fn each_page_is_in_one_row() {
 }
 
 #[test]
+fn of_lists_that_a_cpu_was_changing_the_number_of_pages_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("vmcore");
+    let with = |on_lists: Vec<u64>| {
+        let mut machine = Machine::new(Era::V6_12);
+        machine.inside(0x4000, &Inside { on_lists, ..inside() });
+        blocks(&mut machine, 0x2000);
+        machine.build().elf().write(&path).unwrap();
+        of(&path).unwrap()
+    };
+    let owned =
+        |found: &Balance| [RowKind::PerCpuLists, RowKind::NoOwner].map(|kind| found.pages(kind).get());
+    let still = with(vec![0x3000, 0x3001, 0x3002]);
+    // A page that is on the list twice, as its links have it.
+    let changing = with(vec![0x3000, 0x3001, 0x3000]);
+    assert_eq!(owned(&still)[0], 3);
+    assert_eq!(owned(&changing), owned(&still));
+    let said =
+        |found: &Balance| found.missing.iter().any(|why| why.contains("how many pages they have is known"));
+    assert!(said(&changing), "{:?}", changing.missing);
+    // One outside of the zone: the kernel never has that.
+    let damaged = with(vec![0x3000, 0x6100]);
+    assert_eq!(owned(&damaged)[0], 0);
+    assert!(!said(&damaged), "{:?}", damaged.missing);
+}
+
+#[test]
 fn the_balance_of_a_dump_on_a_server_waits_for_nothing_that_other_threads_can_read_first() {
     let directory = tempfile::tempdir().unwrap();
     let path = vmcore(directory.path());

@@ -49,7 +49,7 @@ pub fn per_cpu_free(machine: &Machine<'_>) -> Result<PerCpuFree, Fault> {
         }
     }
     let lists = per_cpu_blocks(machine, &vmemmap(machine)?)?;
-    found.skipped.extend(lists.skipped);
+    found.skipped.extend(lists.changing.into_iter().chain(lists.skipped));
     let mut blocks: Vec<Range<u64>> =
         lists.blocks.iter().map(|block| block.start.number()..block.end.number()).collect();
     blocks.sort_unstable_by_key(|block| block.start);
@@ -74,14 +74,18 @@ pub fn per_cpu_free(machine: &Machine<'_>) -> Result<PerCpuFree, Fault> {
 pub struct PerCpuBlocks {
     /// The blocks, in the order of the lists.
     pub blocks: Vec<Range<Pfn>>,
-    /// Pages on all lists, by the lists' own counts.
+    /// Pages on the lists of these blocks, by the lists' own counts.
     pub counted: PageCount,
-    /// Lists that contradict themselves, one sentence each.
+    /// Pages on lists that a CPU was changing, by the lists' own counts. Which pages these are is not known.
+    pub in_change: PageCount,
+    /// Lists that a CPU was changing, one sentence each.
+    pub changing: Vec<String>,
+    /// Lists that cannot be read, one sentence each.
     pub skipped: Vec<String>,
 }
 
 /// Reads the blocks on the per-CPU lists of all zones. `pfn` returns the page whose struct page is at an address. A CPU that ran on
-/// can have changed them.
+/// can have changed them, as all of a running kernel do.
 pub fn per_cpu_blocks(
     machine: &Machine<'_>,
     pfn: &dyn Fn(VirtAddr) -> Option<Pfn>,
@@ -91,17 +95,28 @@ pub fn per_cpu_blocks(
     for (number, node) in nodes(machine)?.iter().enumerate() {
         for zone in zones_of(node)? {
             let name = zone.get("name")?.text()?;
+            // `percpu_pagelist_high_fraction`, until 74f44822097c (5.14) `percpu_pagelist_fraction`, is at least 8.
+            let limit = zone.number("spanned_pages")? / 8;
             for cpu in machine.cpu_mask("__cpu_possible_mask")? {
                 let lists = per_cpu_pages(machine, &zone, cpu)?;
-                found.counted += PageCount::new(lists.number("count")?);
+                let counted = lists.number("count")?;
                 match reader.blocks(&zone, &lists, MAX_BLOCKS.saturating_sub(found.blocks.len())) {
                     Ok(more) => {
+                        found.counted += PageCount::new(counted);
                         found
                             .blocks
                             .extend(more.into_iter().map(|block| Pfn::new(block.start)..Pfn::new(block.end)));
                     }
-                    Err(why) => {
-                        found.skipped.push(format!("per-CPU lists of CPU {cpu}, node {number} {name}: {why}"))
+                    Err(NotWalked::Changing(why)) if counted <= limit => {
+                        found.in_change += PageCount::new(counted);
+                        found
+                            .changing
+                            .push(format!("per-CPU lists of CPU {cpu}, node {number} {name}: {why}"));
+                    }
+                    Err(NotWalked::Changing(why) | NotWalked::Damaged(why)) => {
+                        found
+                            .skipped
+                            .push(format!("per-CPU lists of CPU {cpu}, node {number} {name}: {why}"));
                     }
                 }
             }
@@ -117,6 +132,14 @@ fn vmemmap(machine: &Machine<'_>) -> Result<impl Fn(VirtAddr) -> Option<Pfn>, Fa
         let offset = page.get().wrapping_sub(start);
         offset.is_multiple_of(size).then(|| Pfn::new(offset / size))
     })
+}
+
+/// Why the pages on a CPU's lists are not known.
+enum NotWalked {
+    /// As it can be at some instruction of a CPU that changes them.
+    Changing(String),
+    /// As it never is.
+    Damaged(String),
 }
 
 /// Where members of a `struct page` are.
@@ -162,11 +185,16 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the blocks on the lists of one CPU, at most `most`, or why they count as in use.
-    fn blocks(&self, zone: &Object<'_>, lists: &Object<'_>, most: usize) -> Result<Vec<Range<u64>>, String> {
-        let text = |why: Fault| why.to_string();
+    fn blocks(
+        &self,
+        zone: &Object<'_>,
+        lists: &Object<'_>,
+        most: usize,
+    ) -> Result<Vec<Range<u64>>, NotWalked> {
+        let text = |why: Fault| NotWalked::Damaged(why.to_string());
         // 4b23a68f9536 (6.0) added the lock. Before it, the CPU disables interrupts, which an NMI does not respect.
         if lists.number("lock.rlock.raw_lock.val").is_ok_and(|lock| lock != 0) {
-            return Err("a CPU held their lock at the crash".into());
+            return Err(NotWalked::Changing("a CPU held their lock".into()));
         }
         let first = zone.number("zone_start_pfn").map_err(text)?;
         let zone = first..first.saturating_add(zone.number("spanned_pages").map_err(text)?);
@@ -184,7 +212,7 @@ impl<'a> Reader<'a> {
         let pages: u64 = found.iter().map(|block| block.end - block.start).sum();
         let count = lists.number("count").map_err(text)?;
         if pages != count {
-            return Err(format!("they hold {pages} pages, their count says {count}"));
+            return Err(NotWalked::Changing(format!("they hold {pages} pages, their count says {count}")));
         }
         Ok(found)
     }
@@ -197,12 +225,13 @@ impl<'a> Reader<'a> {
         zone: &Range<u64>,
         most: usize,
         found: &mut Vec<Range<u64>>,
-    ) -> Result<(), String> {
+    ) -> Result<(), NotWalked> {
         let memory = self.machine.memory();
-        let (mut at, mut next) = (head, memory.u64(head).map_err(|why| why.to_string())?);
+        let word = |at: u64| memory.u64(at).map_err(|why| NotWalked::Damaged(why.to_string()));
+        let (mut at, mut next) = (head, word(head)?);
         while next != head {
             if found.len() >= most {
-                return Err("they are too long to be read".into());
+                return Err(NotWalked::Damaged("they are too long to be read".into()));
             }
             let page = next.wrapping_sub(self.link);
             let block = (self.pfn)(VirtAddr::new(page))
@@ -212,28 +241,29 @@ impl<'a> Reader<'a> {
                 block.start >= zone.start && block.end <= zone.end && block.start.is_multiple_of(1 << order)
             };
             let Some(block) = block.filter(is_block) else {
-                return Err(format!("{page:#x} is not a struct page of the zone"));
+                return Err(NotWalked::Damaged(format!("{page:#x} is not a struct page of the zone")));
             };
             let pfn = block.start;
-            let back = memory.u64(next.wrapping_add(8)).map_err(|why| why.to_string())?;
+            let back = word(next.wrapping_add(8))?;
             if back != at {
-                return Err(format!("the links of PFN {pfn:#x} contradict each other"));
+                return Err(NotWalked::Changing(format!("the links of PFN {pfn:#x} contradict each other")));
             }
             for index in 0..1 << order {
                 self.check_free(pfn + index, page.wrapping_add(index * self.page_bytes))?;
             }
             found.push(block);
             at = next;
-            next = memory.u64(at).map_err(|why| why.to_string())?;
+            next = word(at)?;
         }
-        let back = memory.u64(head.wrapping_add(8)).map_err(|why| why.to_string())?;
-        if back == at { Ok(()) } else { Err(format!("the list at {head:#x} contradicts itself")) }
+        let back = word(head.wrapping_add(8))?;
+        let contradicts = || NotWalked::Changing(format!("the list at {head:#x} contradicts itself"));
+        if back == at { Ok(()) } else { Err(contradicts()) }
     }
 
     /// As `page_expected_state` (mm/page_alloc.c), and without any flag: `PAGE_FLAGS_CHECK_AT_PREP`.
-    fn check_free(&self, pfn: u64, start: u64) -> Result<(), String> {
-        let page =
-            self.machine.memory().bytes(start, self.page_bytes as usize).map_err(|why| why.to_string())?;
+    fn check_free(&self, pfn: u64, start: u64) -> Result<(), NotWalked> {
+        let page = self.machine.memory().bytes(start, self.page_bytes as usize);
+        let page = page.map_err(|why| NotWalked::Damaged(why.to_string()))?;
         let word = |at: u64| {
             let bytes = page.get(at as usize..).and_then(|bytes| bytes.first_chunk());
             bytes.map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
@@ -242,6 +272,7 @@ impl<'a> Reader<'a> {
         let is_free = word(self.flags) & self.flag_bits == 0
             && word(self.mapping) == 0
             && counts.iter().all(|(at, expected)| word(*at) as u32 == *expected);
-        if is_free { Ok(()) } else { Err(format!("PFN {pfn:#x} does not look free")) }
+        let in_use = || NotWalked::Changing(format!("PFN {pfn:#x} does not look free"));
+        if is_free { Ok(()) } else { Err(in_use()) }
     }
 }

@@ -27,6 +27,10 @@ pub(crate) struct Walks<'a> {
     pub(crate) missing: Vec<String>,
     /// Free pages on per-CPU lists by the lists' own counts.
     pub(crate) listed: Option<PageCount>,
+    /// Those on lists that a CPU was changing: their number is known, but not which they are.
+    pub(crate) in_change: PageCount,
+    /// These lists, one sentence each.
+    pub(crate) changing: Vec<String>,
     /// Pages of stacks that CPUs keep for new tasks.
     pub(crate) kept_stacks: PageCount,
 }
@@ -49,6 +53,8 @@ impl<'a> Walks<'a> {
             claims: Claims::default(),
             missing: Vec::new(),
             listed: None,
+            in_change: PageCount::ZERO,
+            changing: Vec::new(),
             kept_stacks: PageCount::ZERO,
         }
     }

@@ -11,6 +11,8 @@ impl Walks<'_> {
         match per_cpu_blocks(self.machine, &|page| self.memmap.pfn(page)) {
             Ok(found) => {
                 self.listed = Some(found.counted);
+                self.in_change = found.in_change;
+                self.changing = found.changing;
                 found.blocks.into_iter().for_each(|block| self.claims.add(block, claimant));
                 found.skipped.into_iter().for_each(|why| self.missing.push(why));
             }
