@@ -5,7 +5,7 @@ use crate::cache::{self, Key};
 use crate::disk;
 use crate::initramfs;
 use crate::kernels::Kernel;
-use crate::socket_directory::SocketDirectory;
+use crate::socket_directory;
 use crate::tools::Tools;
 use crate::vm::{Accelerator, Machine, Vm};
 use anyhow::{Context, Result, bail};
@@ -80,7 +80,7 @@ fn boot(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path) -> Result
     let files =
         disk::ext4(tools, draft, plan::disk::FILES, bytes + bytes / 10 + (256 << 20), 4096, Some(&source))?;
     fs::remove_dir_all(&source).context("removing the gathered files")?;
-    let sockets = SocketDirectory::new()?;
+    let sockets = socket_directory::make()?;
     let mut vm = Machine {
         tools,
         kernel: &kernel.image()?,
@@ -95,7 +95,7 @@ fn boot(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path) -> Result
         clock: None,
         devices: &["vmcoreinfo"],
         arguments: &[],
-        directory: &sockets.0,
+        directory: sockets.path(),
         silence: Duration::from_secs(900),
         limit: Duration::from_secs(1800),
         boot: Duration::MAX,
@@ -109,7 +109,7 @@ fn boot(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path) -> Result
     qmp.execute("dump-guest-memory", &json!({ "paging": false, "protocol": protocol, "format": "elf" }))?;
     eprintln!("{:6.1} s  dumped", vm.seconds());
     drop(vm);
-    let kept = fs::copy(sockets.0.join("console.log"), draft.join("console.log"));
+    let kept = fs::copy(sockets.path().join("console.log"), draft.join("console.log"));
     kept.context("keeping the console's log")?;
     fs::remove_file(&files.path).context("removing the disk of files")
 }

@@ -11,7 +11,7 @@ use crate::guest_tree;
 use crate::kernels::Kernel;
 use crate::nfs::Nfs;
 use crate::server::{Server, inbox};
-use crate::socket_directory::SocketDirectory;
+use crate::socket_directory;
 use crate::sshd::Sshd;
 use crate::tools::Tools;
 use crate::validate::process::as_root;
@@ -411,7 +411,7 @@ impl<'a> Guest<'a> {
     /// The same, with the messages of a guest that fails as well.
     pub(crate) fn run_saying(&self, boot: Boot<'_>, said: &mut Vec<(String, String)>) -> Result<()> {
         let Boot { crashkernel, crashes, network, clock, silence, limit, memory_mib, cpu } = boot;
-        let sockets = SocketDirectory::new()?;
+        let sockets = socket_directory::make()?;
         let disk = Disk { serial: "root", path: self.disk.clone(), write_rate: None, log: None };
         let mut vm = Machine {
             tools: self.tools,
@@ -427,7 +427,7 @@ impl<'a> Guest<'a> {
             clock,
             devices: &["virtio-rng-pci"],
             arguments: &[],
-            directory: &sockets.0,
+            directory: sockets.path(),
             silence,
             limit,
             boot: Duration::MAX,
@@ -449,7 +449,7 @@ impl<'a> Guest<'a> {
             Ok(())
         };
         let ended = talk();
-        let console = sockets.0.join("console.log");
+        let console = sockets.path().join("console.log");
         fs::copy(&console, self.disk.with_file_name("console.log")).context("keeping the console log")?;
         ended?;
         // Other messages may break the panic's line: the script's last one tells, and later the dump.

@@ -3,7 +3,7 @@
 use crate::cache;
 use crate::disk::{self, Disk};
 use crate::kernels::Kernel;
-use crate::socket_directory::SocketDirectory;
+use crate::socket_directory;
 use crate::tools::Tools;
 use crate::vm::{Accelerator, Machine, Vm};
 use crate::{build, initramfs, tree};
@@ -78,13 +78,13 @@ pub fn run(config: &Config, out: &Path) -> Result<WorkloadReport> {
         fs::remove_dir_all(out).with_context(|| format!("removing the old {}", out.display()))?;
     }
     cache::make(out)?;
-    let draft = Draft::new()?;
-    let path = draft.0.join("initramfs");
+    let draft = draft()?;
+    let path = draft.path().join("initramfs");
     let workload = Workload { steps: config.steps.clone() };
     let initramfs = initramfs::build_for_workload(&kernel, &tools, &guest, &workload)?;
     fs::write(&path, initramfs).context("writing the initramfs")?;
-    let disks = disks(config, &tools, &tree, &pagehaul, &draft.0)?;
-    let sockets = SocketDirectory::new()?;
+    let disks = disks(config, &tools, &tree, &pagehaul, draft.path())?;
+    let sockets = socket_directory::make()?;
     let longest = config.steps.iter().map(|step| step.time_limit).max().unwrap_or(0);
     let total: u64 = config.steps.iter().map(|step| step.time_limit).sum();
     let mut vm = Machine {
@@ -106,7 +106,7 @@ pub fn run(config: &Config, out: &Path) -> Result<WorkloadReport> {
         clock: None,
         devices: &[],
         arguments: &[],
-        directory: &sockets.0,
+        directory: sockets.path(),
         silence: Duration::from_secs(longest) + SLACK,
         limit: Duration::from_secs(total) + SLACK,
         boot: Duration::MAX,
@@ -114,7 +114,8 @@ pub fn run(config: &Config, out: &Path) -> Result<WorkloadReport> {
     .start()?;
     let result = follow(&mut vm);
     drop(vm);
-    fs::copy(sockets.0.join("console.log"), out.join("console.log")).context("copying the console log")?;
+    fs::copy(sockets.path().join("console.log"), out.join("console.log"))
+        .context("copying the console log")?;
     result.with_context(|| format!("a workload on {}", kernel.release))?;
     let disk = disks.iter().find(|disk| disk.serial == workload::disk::OUT).context("a disk of the guest")?;
     disk::extract_all(&tools, disk, out)?;
@@ -183,20 +184,9 @@ fn directory_bytes(directory: &Path) -> u64 {
     entries.flatten().map(of_one).sum()
 }
 
-/// A directory in the cache for disks. Removed when dropped.
-struct Draft(PathBuf);
-
-impl Draft {
-    fn new() -> Result<Draft> {
-        let path = cache::directory()?.join("workloads").join(format!(".{}", std::process::id()));
-        cache::make(&path)?;
-        Ok(Draft(path))
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        // A directory that cannot be removed only takes space.
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// Makes a directory in the cache for disks, which is removed when dropped.
+fn draft() -> Result<tempfile::TempDir> {
+    let parent = cache::directory()?.join("workloads");
+    cache::make(&parent)?;
+    tempfile::tempdir_in(&parent).with_context(|| parent.display().to_string())
 }

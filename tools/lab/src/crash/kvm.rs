@@ -1,7 +1,7 @@
 //! Whether KVM works here. A /dev/kvm that opens does not mean that guests run.
 
 use crate::kernels::Kernel;
-use crate::socket_directory::SocketDirectory;
+use crate::socket_directory;
 use crate::tools::Tools;
 use crate::vm::{Accelerator, Machine};
 use anyhow::{Context, Result, bail};
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 /// Fails unless a guest boots with KVM.
 pub(super) fn probe(tools: &Tools, kernel: &Kernel) -> Result<()> {
-    let directory = SocketDirectory::new()?;
-    let empty = directory.0.join("initramfs");
+    let directory = socket_directory::make()?;
+    let empty = directory.path().join("initramfs");
     fs::write(&empty, crate::cpio::Archive::default().finish()).context("writing an empty initramfs")?;
     let mut vm = Machine {
         tools,
@@ -28,7 +28,7 @@ pub(super) fn probe(tools: &Tools, kernel: &Kernel) -> Result<()> {
         clock: None,
         devices: &[],
         arguments: &[],
-        directory: &directory.0,
+        directory: &directory.path(),
         silence: Duration::from_secs(15),
         limit: Duration::from_secs(30),
         boot: Duration::MAX,

@@ -3,7 +3,7 @@
 use super::{Config, Images, disks};
 use crate::Architecture;
 use crate::kernels::Kernel;
-use crate::socket_directory::SocketDirectory;
+use crate::socket_directory;
 use crate::tools::Tools;
 use crate::vm::{Machine, Vm, with_second_try};
 use anyhow::{Context, Result, bail};
@@ -33,8 +33,9 @@ fn run_once(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path, initr
     let path = draft.join("initramfs");
     fs::write(&path, initramfs).context("writing the initramfs")?;
     let disks = disks::make(config, kernel, tools, draft)?;
-    let socket_directory = SocketDirectory::new()?;
-    let mut arguments = config.pstore.map_or_else(Vec::new, |pstore| pstore.arguments(&socket_directory.0));
+    let socket_directory = socket_directory::make()?;
+    let mut arguments =
+        config.pstore.map_or_else(Vec::new, |pstore| pstore.arguments(socket_directory.path()));
     arguments.extend(config.node_arguments());
     if !config.after.is_empty() {
         arguments.extend(["-action", "reboot=reset"].map(str::to_owned));
@@ -53,7 +54,7 @@ fn run_once(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path, initr
         clock: None,
         devices: &["virtio-balloon-pci"],
         arguments: &arguments,
-        directory: &socket_directory.0,
+        directory: socket_directory.path(),
         silence: Duration::from_secs(120.max(config.longest_time_limit() + 30)),
         limit: Duration::from_secs(600 + config.total_time_limit()),
         boot: BOOT,
@@ -62,7 +63,7 @@ fn run_once(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path, initr
     let images = config.images.then(|| Images::within(&draft.join("images")));
     let result = follow(config, kernel.architecture, images.as_ref(), &mut vm);
     drop(vm);
-    let kept = fs::copy(socket_directory.0.join("console.log"), draft.join("console.log"));
+    let kept = fs::copy(socket_directory.path().join("console.log"), draft.join("console.log"));
     result?;
     kept.context("copying the console log")?;
     disks::collect(config, tools, draft, &disks)

@@ -4,7 +4,7 @@
 use crate::apt::{Apt, unpack};
 use crate::cpio::Archive;
 use crate::kernels::Kernel;
-use crate::socket_directory::SocketDirectory;
+use crate::socket_directory;
 use crate::tools::Tools;
 use crate::vm::{Accelerator, Machine, Vm};
 use crate::{Architecture, build, cache, disk, modules, oracle};
@@ -42,8 +42,8 @@ pub fn validate(kernel: &str, pagehaul: &Path) -> Result<()> {
         architecture.debian()
     );
     let tools = Tools::with_qemu_for(architecture)?;
-    let sockets = SocketDirectory::new()?;
-    let directory = &sockets.0;
+    let sockets = socket_directory::make()?;
+    let directory = sockets.path();
     let path = directory.join("initramfs");
     fs::write(&path, initramfs(&kernel, &tools)?).context("writing the initramfs")?;
     let disks = [disk::raw(directory, "cores", CORES_BYTES)?];
