@@ -1,7 +1,7 @@
 //! Secret keys.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -13,10 +13,9 @@ use crate::chunks::FileKey;
 use crate::header::Stanza;
 use crate::recipient::decode;
 use crate::ssh;
+use crate::text::read_text;
 use crate::wrap::{SshTag, unwrap};
 
-/// Bytes that a file of identities may have.
-const MOST: u64 = 1 << 20;
 /// The name of standard input.
 const STDIN: &str = "-";
 
@@ -37,16 +36,14 @@ impl Identity {
                 "expected the name of a file, or `-`: a secret key on a command line is seen by other users";
             return Err(OpenError::Unsupported { path: "the identity".into(), what: what.into() });
         }
-        let mut text = Zeroizing::new(String::new());
         let is_stdin = path == Path::new(STDIN);
         let opened = match is_stdin {
             // Its own reader would keep the key in a buffer.
             true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
             false => File::open(path),
         };
-        let read = opened.and_then(|file| file.take(MOST).read_to_string(&mut text));
         let path = if is_stdin { Path::new("standard input") } else { path };
-        read.map_err(|source| OpenError::Io {
+        let text = opened.and_then(read_text).map_err(|source| OpenError::Io {
             path: path.to_owned(),
             action: "read the identity in",
             source,

@@ -16,6 +16,7 @@ mod random;
 mod reader;
 mod recipient;
 mod ssh;
+mod text;
 mod wrap;
 mod writer;
 

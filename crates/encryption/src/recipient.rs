@@ -1,7 +1,6 @@
 //! Public keys.
 
 use std::fs::{File, OpenOptions};
-use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -14,13 +13,12 @@ use crate::chunks::{CHUNK, FileKey, SEALED};
 use crate::error::{EncryptionError, RecipientError};
 use crate::header::Stanza;
 use crate::ssh;
-use crate::wrap::{SshTag, wrap};
+use crate::text::{check_size, read_text};
+use crate::wrap::{SshTag, is_of_low_order, wrap};
 
 /// Bytes of a header without recipients and the nonce behind it, and of one recipient, at most.
 const HEADER: u64 = 128;
 const STANZA: u64 = 128;
-/// Bytes of a file of recipients: far more than 256 take.
-const MAX_TEXT: u64 = 1 << 20;
 
 /// Who can read a file: the holder of the secret key of this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +37,7 @@ impl Recipient {
             let key = key.ok_or_else(|| invalid("the key behind ssh-ed25519 is damaged"))?;
             let point = ssh::montgomery(&key)
                 .ok_or_else(|| invalid("the key behind ssh-ed25519 is not a point of its curve"))?;
-            return Ok(Self { point, ssh: Some(SshTag::new(&ssh::public_key(&key))) });
+            return Self::new(point, Some(SshTag::new(&ssh::public_key(&key))));
         }
         if text.starts_with("ssh-") || text.starts_with("ecdsa-") || text.starts_with("sk-") {
             return Err(invalid("of SSH keys only those of kind ssh-ed25519 can be recipients"));
@@ -51,8 +49,16 @@ impl Recipient {
         }
         let wrong =
             || invalid("expected a recipient: age1… of `age-keygen`, or a public key of SSH (ssh-ed25519 …)");
-        let point = decode(text, "age").ok_or_else(wrong)?;
-        Ok(Self { point, ssh: None })
+        Self::new(decode(text, "age").ok_or_else(wrong)?, None)
+    }
+
+    fn new(point: [u8; 32], ssh: Option<SshTag>) -> Result<Self, RecipientError> {
+        let what =
+            "this key has no secret one: everybody could read what is encrypted to it (a point of low order)";
+        match is_of_low_order(&point) {
+            true => Err(RecipientError::Invalid { what }),
+            false => Ok(Self { point, ssh }),
+        }
     }
 
     pub(crate) fn wrap(&self, key: &FileKey) -> Result<Stanza, EncryptionError> {
@@ -80,15 +86,20 @@ impl Recipients {
                 false => all.extend(read_file(Path::new(argument))?),
             }
         }
-        if all.len() > Self::MOST {
-            return Err(RecipientError::Invalid { what: "expected at most 256 recipients" });
+        if all.is_empty() { Ok(None) } else { Self::new(all).map(Some) }
+    }
+
+    fn new(all: Vec<Recipient>) -> Result<Self, RecipientError> {
+        match all.len() > Self::MOST {
+            true => Err(RecipientError::Invalid { what: "expected at most 256 recipients" }),
+            false => Ok(Self(all)),
         }
-        Ok((!all.is_empty()).then_some(Self(all)))
     }
 
     /// Parses the text of a file that has a recipient a line, with comments and empty lines. `path` names it in errors.
     pub fn of_text(text: &str, path: &Path) -> Result<Self, RecipientError> {
-        parse_text(text, path).map(Self)
+        check_size(text.as_bytes()).map_err(|source| RecipientError::Io { path: path.to_owned(), source })?;
+        Self::new(parse_text(text, path)?)
     }
 
     /// How many there are.
@@ -110,13 +121,12 @@ impl Recipients {
 
 /// Reads a file with a recipient a line, with comments and empty lines.
 fn read_file(path: &Path) -> Result<Vec<Recipient>, RecipientError> {
-    let mut text = String::new();
     // A pipe without a writer ends at once, so that a capture does not wait for one.
     let open = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
     let wait =
         |file: File| rustix::fs::fcntl_setfl(&file, OFlags::empty()).map(|()| file).map_err(Into::into);
-    let read = open.and_then(wait).and_then(|file| file.take(MAX_TEXT).read_to_string(&mut text));
-    read.map_err(|source| RecipientError::Io { path: path.to_owned(), source })?;
+    let text = open.and_then(wait).and_then(read_text);
+    let text = text.map_err(|source| RecipientError::Io { path: path.to_owned(), source })?;
     parse_text(&text, path)
 }
 

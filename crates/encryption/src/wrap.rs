@@ -40,6 +40,11 @@ impl SshTag {
     }
 }
 
+/// Whether what is computed with `point` is the same for every secret: X25519's secrets are multiples of 8 (RFC 7748, section 5).
+pub(crate) fn is_of_low_order(point: &[u8; 32]) -> bool {
+    x25519([1; 32], *point) == [0; 32]
+}
+
 /// Wraps `key` for the holder of the secret of `point`.
 pub(crate) fn wrap(key: &FileKey, point: &[u8; 32], ssh: Option<&SshTag>) -> Result<Stanza, EncryptionError> {
     let secret = random::bytes::<32>()?;

@@ -213,6 +213,64 @@ fn other_keys_are_refused_with_a_reason() {
 }
 
 #[test]
+fn keys_with_which_anybody_could_read_a_file_are_refused() {
+    // u of Curve25519's points of low order and those that are 0 and 1 above its prime.
+    let order_8 = "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800";
+    let other_order_8 = "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157";
+    let hex = |text: &str| -> [u8; 32] {
+        std::array::from_fn(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
+    };
+    let small = |first: u8| std::array::from_fn(|at| if at == 0 { first } else { 0 });
+    let large = |first: u8| {
+        std::array::from_fn(|at| match at {
+            0 => first,
+            31 => 0x7f,
+            _ => 0xff,
+        })
+    };
+    let points: [[u8; 32]; 7] =
+        [small(0), small(1), hex(order_8), hex(other_order_8), large(0xec), large(0xed), large(0xee)];
+    let hrp = bech32::Hrp::parse("age").unwrap();
+    for point in points {
+        let key = bech32::encode::<bech32::Bech32>(hrp, &point).unwrap();
+        let said = Recipient::parse(&key).unwrap_err().to_string();
+        assert!(said.contains("everybody could read"), "{key}: {said}");
+    }
+    // y = 0 and 1 of Ed25519.
+    for key in [
+        "AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+        "AAAAC3NzaC1lZDI1NTE5AAAAIAEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+    ] {
+        let said = Recipient::parse(&format!("ssh-ed25519 {key} nobody")).unwrap_err().to_string();
+        assert!(said.contains("everybody could read"), "{key}: {said}");
+    }
+}
+
+#[test]
+fn no_key_of_a_file_is_left_out_because_the_file_is_large() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let name = file.path().to_str().unwrap().to_owned();
+    let write = |text: &str| std::fs::write(file.path(), text).unwrap();
+    let comment = "# nothing\n".repeat(110_000);
+    // The last character is cut in the middle by a reader that stops at 1 MiB.
+    for text in
+        [format!("{}\n{comment}{SSH_PUBLIC}", public(SECRET)), format!("{}ä", "#".repeat((1 << 20) - 1))]
+    {
+        write(&text);
+        let said = Recipients::parse(std::slice::from_ref(&name)).unwrap_err().to_string();
+        assert!(said.contains(&name) && said.contains("larger than 1 MiB"), "{said}");
+        assert!(
+            Recipients::of_text(&text, file.path()).unwrap_err().to_string().contains("larger than 1 MiB")
+        );
+    }
+    write(&format!("{SECRET}{comment}{OTHER}"));
+    assert!(Identity::read(file.path()).err().unwrap().to_string().contains("larger than 1 MiB"));
+    let many = format!("{}\n", public(SECRET)).repeat(257);
+    let said = Recipients::of_text(&many, file.path()).unwrap_err().to_string();
+    assert!(said.contains("at most 256 recipients"), "{said}");
+}
+
+#[test]
 fn what_fits_into_the_room_of_a_size_does() {
     for names in [&[public(SECRET)][..], &[public(SECRET), SSH_PUBLIC]] {
         let to = recipients(names);

@@ -1,0 +1,28 @@
+//! Files of keys.
+
+use std::fs::File;
+use std::io::{self, Error, ErrorKind, Read};
+
+use zeroize::Zeroizing;
+
+/// Bytes that a file of keys may have: far more than the 256 recipients of a file take.
+const MOST: u64 = 1 << 20;
+
+/// Reads all of a file of keys. A larger one is an error: keys may be behind what is read.
+pub(crate) fn read_text(file: File) -> io::Result<Zeroizing<String>> {
+    let mut bytes = Zeroizing::new(Vec::new());
+    file.take(MOST + 1).read_to_end(&mut bytes)?;
+    check_size(&bytes)?;
+    let text = str::from_utf8(&bytes);
+    let text =
+        text.map_err(|_| Error::new(ErrorKind::InvalidData, "it is no text; expected a key a line"))?;
+    Ok(Zeroizing::new(text.to_owned()))
+}
+
+/// Fails for more bytes than a file of keys may have.
+pub(crate) fn check_size(bytes: &[u8]) -> io::Result<()> {
+    match bytes.len() as u64 > MOST {
+        true => Err(Error::new(ErrorKind::FileTooLarge, "it is larger than 1 MiB; expected a key a line")),
+        false => Ok(()),
+    }
+}
