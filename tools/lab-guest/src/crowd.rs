@@ -1,4 +1,4 @@
-//! The scenario `crowd`: many small owners of memory, whose number decides how long reports of owners take. For a guest of 4 GiB.
+//! The scenario `crowd`: many small owners of memory, whose number decides how long reports of owners take. For a guest of 10 GiB.
 
 use crate::system::{check, mount, set};
 use crate::tasks::{set_name, wait};
@@ -17,7 +17,7 @@ const GROUPS: usize = 100;
 const INNER_GROUPS: usize = 99;
 /// Processes, each in a cgroup of its own, and their threads.
 const PROCESSES: usize = 2000;
-const THREADS: usize = 9;
+const THREADS: usize = 49;
 const STACK: usize = 64 << 10;
 
 /// Makes the crowd and crashes.

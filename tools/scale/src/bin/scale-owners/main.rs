@@ -20,8 +20,8 @@ use crate::grown::Grown;
 
 /// Measure how long the owners of all pages of a large machine take to find
 ///
-/// The machine is that of a dump (`lab crash --memory 4G --fill 1 --scenario crowd` makes one with 100,000 files, 10,000 cgroups
-/// and 20,000 tasks), to which copies of its memory are added. Each struct page is read and counted as often as there are copies
+/// The machine is that of a dump (`lab crash --memory 10G --fill 1 --scenario crowd` makes one with 100,000 files, 10,000 cgroups
+/// and 100,000 tasks), to which copies of its memory are added. Each struct page is read and counted as often as there are copies
 /// of it; files, tasks and cgroups are those of the dump.
 #[derive(Debug, Parser)]
 struct Arguments {
