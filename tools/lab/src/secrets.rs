@@ -1,6 +1,7 @@
 //! Searches files for keys: their bytes, and what AES makes of them.
 
 use anyhow::{Context, Result};
+use memchr::memmem::Finder;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
@@ -27,6 +28,7 @@ pub fn search(path: &Path, keys: &[Vec<u8>]) -> Result<Hits> {
     let mut file = File::open(path).with_context(|| path.display().to_string())?;
     let mut hits = Hits::default();
     let cipher = Cipher::new();
+    let starts: Vec<Finder<'_>> = keys.iter().filter_map(|key| key.get(..16).map(Finder::new)).collect();
     let mut buffer = vec![0; LONGEST + CHUNK];
     // Bytes of the last chunk that what starts in it needs.
     let mut kept = 0;
@@ -50,11 +52,12 @@ pub fn search(path: &Path, keys: &[Vec<u8>]) -> Result<Hits> {
                 continue;
             }
             hits.schedules.extend(cipher.key_of_schedule(rest).map(<[u8]>::to_vec));
-            for (index, key) in keys.iter().enumerate() {
-                if key.get(..16).is_some_and(|start| rest.starts_with(start)) {
-                    hits.keys.insert(index);
-                    *hits.copies.entry(index).or_default() += u64::from(rest.starts_with(key));
-                }
+        }
+        // Keys can be at any place: in text, or behind headers of any length.
+        for (index, (start, key)) in starts.iter().zip(keys).enumerate() {
+            for at in start.find_iter(bytes).filter(|at| *at < end) {
+                hits.keys.insert(index);
+                *hits.copies.entry(index).or_default() += u64::from(bytes[at..].starts_with(key));
             }
         }
         if is_last {

@@ -80,6 +80,8 @@ fn check(crash: &Crash, kernel: &str) {
                 "key(logon).payload size 200 in 3 places",
                 "key(encrypted).payload",
                 "key(asymmetric).payload",
+                // IMA has no policy.
+                "ima_key_entry.payload",
                 "crypt_config.key size 128 in 2 places",
                 "fscrypt_master_key.hkdf",
                 "fscrypt_prepared_key.tfm",

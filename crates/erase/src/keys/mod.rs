@@ -4,6 +4,7 @@
 
 mod dm_crypt;
 mod file_systems;
+mod integrity;
 mod keyrings;
 mod random;
 mod tls;
@@ -22,6 +23,8 @@ pub(crate) fn find(machine: &Machine<'_>, out: &mut Collector<'_>) {
     }
     let outcome = keyrings::find(machine, out);
     out.outcome("keyrings", outcome);
+    let outcome = integrity::find(machine, out);
+    out.outcome("keys that IMA has yet to measure", outcome);
     let outcome = random::find(machine, out);
     out.outcome("random number generator", outcome);
     let outcome = of_transforms(machine, out);
