@@ -135,10 +135,11 @@ fn parts_that_do_not_belong_together_are_refused() {
     let error = refused(vec![part(&spec, first.clone()), open(spec.build()).unwrap()]);
     assert!(matches!(error, SplitError::NoPart { .. }), "{error}");
     assert!(matches!(refused(vec![]), SplitError::Empty));
-    // The same part twice is no harm.
-    let twice =
-        vec![part(&spec, first.clone()), part(&spec, second), part(&spec, first), part(&spec, 0x500..40_000)];
-    let set = SplitSet::new(twice).unwrap();
-    assert!(set.faults()[0].contains("covers the same PFNs as"), "{:?}", set.faults());
-    states(&spec, &set, |_| true);
+    // A part of one dump that was erased, and one of the same that was not.
+    let mut erased = mixed();
+    pagehaul_elfcore::notes::push(&mut erased.notes, "ERASEINFO", 0, b"erase key(user).payload size 16\n");
+    let error = refused(vec![part(&spec, first.clone()), part(&erased, second.clone())]);
+    assert!(matches!(error, SplitError::Different { what: "records of what was erased", .. }), "{error}");
+    let error = refused(vec![part(&spec, first.clone()), part(&spec, second), part(&spec, first)]);
+    assert!(matches!(error, SplitError::Overlap { pfn: 0, .. }), "{error}");
 }

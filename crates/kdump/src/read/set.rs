@@ -39,7 +39,10 @@ pub enum SplitError {
         /// What differs.
         what: &'static str,
     },
-    /// Two complete parts whose ranges overlap without being equal.
+    /// A file that is named twice.
+    #[error("{path} is named twice: name each part once", path = .0.display())]
+    Twice(PathBuf),
+    /// Two complete parts whose ranges overlap.
     #[error("{path} and {other} both have PFN {pfn:#x}: name only one of them", path = path.display(), other = other.display())]
     Overlap {
         /// One of them.
@@ -79,22 +82,14 @@ impl SplitSet {
         if parts.iter().any(|part| !range(part).is_empty()) {
             parts.retain(|part| !range(part).is_empty());
         }
-        parts.dedup_by(|second, first| {
-            let twice = range(first) == range(second) && !first.is_incomplete() && !second.is_incomplete();
-            if twice {
-                faults.push(format!(
-                    "{} covers the same PFNs as {} and is not read",
-                    second.path().display(),
-                    first.path().display()
-                ));
-            }
-            twice
-        });
         let overlap = |one: &KdumpFile, other: &KdumpFile| range(other).start < range(one).end;
         let finished: Vec<&KdumpFile> = parts.iter().filter(|part| !part.is_incomplete()).collect();
         if let Some(pair) = finished.windows(2).find(|pair| overlap(pair[0], pair[1])) {
             let (path, other) = (pair[0].path().to_owned(), pair[1].path().to_owned());
-            return Err(SplitError::Overlap { path, other, pfn: range(pair[1]).start });
+            return Err(match path == other {
+                true => SplitError::Twice(path),
+                false => SplitError::Overlap { path, other, pfn: range(pair[1]).start },
+            });
         }
         let disjoint = !parts.windows(2).any(|pair| overlap(&pair[0], &pair[1]));
         let mut next = 0;
@@ -151,6 +146,10 @@ fn difference(one: &KdumpFile, other: &KdumpFile) -> Option<&'static str> {
         Some("layouts")
     } else if one.index != other.index {
         Some("bitmaps")
+    } else if !one.is_incomplete() && !other.is_incomplete() && one.eraseinfo().ok() != other.eraseinfo().ok()
+    {
+        // makedumpfile writes the record last.
+        Some("records of what was erased")
     } else {
         None
     }
