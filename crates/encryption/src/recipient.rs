@@ -13,7 +13,7 @@ use crate::chunks::{CHUNK, FileKey, SEALED};
 use crate::error::{EncryptionError, RecipientError};
 use crate::header::Stanza;
 use crate::ssh;
-use crate::text::{check_size, read_text};
+use crate::text::{check_size, read_text, without_mark};
 use crate::wrap::{SshTag, is_of_low_order, wrap};
 
 /// Bytes of a header without recipients and the nonce behind it, and of one recipient, at most.
@@ -78,6 +78,11 @@ impl Recipients {
     pub fn parse(arguments: &[String]) -> Result<Option<Self>, RecipientError> {
         let mut all = Vec::new();
         for argument in arguments {
+            if argument.is_empty() {
+                return Err(RecipientError::Invalid {
+                    what: "expected a public key, or a file that has some",
+                });
+            }
             let is_key = ["age1", "ssh-", "ecdsa-", "sk-", "AGE-SECRET-KEY-"]
                 .iter()
                 .any(|start| argument.starts_with(start));
@@ -99,7 +104,7 @@ impl Recipients {
     /// Parses the text of a file that has a recipient a line, with comments and empty lines. `path` names it in errors.
     pub fn of_text(text: &str, path: &Path) -> Result<Self, RecipientError> {
         check_size(text.as_bytes()).map_err(|source| RecipientError::Io { path: path.to_owned(), source })?;
-        Self::new(parse_text(text, path)?)
+        Self::new(parse_text(without_mark(text), path)?)
     }
 
     /// How many there are.

@@ -271,6 +271,20 @@ fn no_key_of_a_file_is_left_out_because_the_file_is_large() {
 }
 
 #[test]
+fn files_of_keys_may_be_those_of_windows() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let name = [file.path().to_str().unwrap().to_owned()];
+    std::fs::write(file.path(), format!("\u{feff}# of me\r\n{}\r\n", public(SECRET))).unwrap();
+    assert_eq!(Recipients::parse(&name).unwrap(), Some(recipients(&[public(SECRET)])));
+    let text = format!("\u{feff}{}", SECRET.replace('\n', "\r\n"));
+    let encrypted = encrypt(b"secret", &recipients(&[public(SECRET)])).unwrap();
+    assert_eq!(all(&open(encrypted, &text).unwrap()), b"secret");
+    std::fs::write(file.path(), b"\xff\xfe").unwrap();
+    assert!(Recipients::parse(&name).unwrap_err().to_string().contains("it is no text"));
+    assert!(Recipients::parse(&[String::new()]).unwrap_err().to_string().contains("expected a public key"));
+}
+
+#[test]
 fn what_fits_into_the_room_of_a_size_does() {
     for names in [&[public(SECRET)][..], &[public(SECRET), SSH_PUBLIC]] {
         let to = recipients(names);

@@ -356,7 +356,10 @@ fn is_record(magic: &[u8]) -> bool {
     let word = magic.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
     let rest = &magic[word..];
     let digits = rest.iter().skip(1).take_while(|byte| byte.is_ascii_digit()).count();
-    word > 0 && digits > 0 && rest.starts_with(b"#") && rest[1 + digits..].starts_with(b" Part")
+    let part = rest.get(1 + digits..).and_then(|rest| rest.strip_prefix(b" Part"));
+    // A number of 32 bits.
+    let is_number = |part: &[u8]| part.iter().take_while(|byte| byte.is_ascii_digit()).count() <= 10;
+    word > 0 && digits > 0 && rest.starts_with(b"#") && part.is_some_and(is_number)
 }
 
 /// Refuses the core of a process: it has addresses of that process, which would pass for physical ones.
