@@ -5,6 +5,7 @@ mod common;
 use common::{PAGE, Spec, mixed, open};
 use pagehaul_kdump::{KdumpFile, PageDesc, SplitError, SplitSet};
 use pagehaul_machine::PhysAddr;
+use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{PageState, PhysMemory, bits};
 
 const PARTS: [std::ops::Range<u64>; 3] = [0..0x300, 0x300..0x500, 0x500..40_000];
@@ -140,6 +141,13 @@ fn parts_that_do_not_belong_together_are_refused() {
     pagehaul_elfcore::notes::push(&mut erased.notes, "ERASEINFO", 0, b"erase key(user).payload size 16\n");
     let error = refused(vec![part(&spec, first.clone()), part(&erased, second.clone())]);
     assert!(matches!(error, SplitError::Different { what: "records of what was erased", .. }), "{error}");
-    let error = refused(vec![part(&spec, first.clone()), part(&spec, second), part(&spec, first)]);
+    let error = refused(vec![part(&spec, first.clone()), part(&spec, second), part(&spec, first.clone())]);
     assert!(matches!(error, SplitError::Overlap { pfn: 0, .. }), "{error}");
+    // Under two names, too.
+    let directory = tempfile::tempdir().unwrap();
+    let [one, link] = ["one", "link"].map(|name| directory.path().join(name));
+    std::fs::write(&one, Spec { split: Some(first), ..spec }.build()).unwrap();
+    std::fs::hard_link(&one, &link).unwrap();
+    let parts = [one, link].map(|path| KdumpFile::open(Box::new(PlainFile::open(&path).unwrap())).unwrap());
+    assert!(matches!(refused(parts.into()), SplitError::Twice(_)));
 }

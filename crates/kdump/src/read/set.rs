@@ -86,7 +86,7 @@ impl SplitSet {
         let finished: Vec<&KdumpFile> = parts.iter().filter(|part| !part.is_incomplete()).collect();
         if let Some(pair) = finished.windows(2).find(|pair| overlap(pair[0], pair[1])) {
             let (path, other) = (pair[0].path().to_owned(), pair[1].path().to_owned());
-            return Err(match path == other {
+            return Err(match pair[0].files() == pair[1].files() {
                 true => SplitError::Twice(path),
                 false => SplitError::Overlap { path, other, pfn: range(pair[1]).start },
             });

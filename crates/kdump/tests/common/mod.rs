@@ -37,7 +37,7 @@ impl ReadAt for MemFile {
     }
 
     fn identity(&self) -> (u64, u64) {
-        (1, 2)
+        (1, self.0.as_ptr().addr() as u64)
     }
 }
 
