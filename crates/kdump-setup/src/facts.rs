@@ -280,6 +280,9 @@ impl Facts {
             }),
             kernel_fault: config.as_ref().and_then(|config| {
                 let path = image(root, &config.kernels).path;
+                if root.stat(&path).is_some_and(|found| file_type(&found) != FileType::RegularFile) {
+                    return Some("it is not a regular file".to_owned());
+                }
                 kernel_file::fault(&root.file(&path).ok()?)
             }),
             kernel_lacks: kernel_lacks(root, &release),

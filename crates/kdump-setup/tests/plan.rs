@@ -292,7 +292,7 @@ fn a_collector_that_is_not_understood_is_left_and_said() {
         ("core_collector scp\n", "core_collector is `scp`: scp copies all memory"),
         ("core_collector /bin/cp --sparse=always\n", "cp copies all memory"),
         ("core_collector filter -d 31\n", "core_collector is `filter -d 31`, which is not understood"),
-        ("core_collector \"makedumpfile -l -d 1\"\n", "which is not understood"),
+        ("core_collector 'makedumpfile -l -d 1'\n", "which is not understood"),
         ("core_collector makedumpfile \\\n  -l -d 1\n", "`makedumpfile \\`, which is not understood"),
         ("core_collector makedumpfile -z -d 31 \\\n", "which is not understood"),
     ] {
@@ -305,6 +305,14 @@ fn a_collector_that_is_not_understood_is_left_and_said() {
     }
     machine.write("/etc/kdump.conf", "ssh kdump@host\ncore_collector scp\n");
     assert_eq!(planned(&machine, 1).by_hand[0].line, "core_collector makedumpfile -F -z -d 31");
+    // A pair of double quotation marks is not a part of the value.
+    machine.write("/etc/kdump.conf", "core_collector \"makedumpfile -l -d 1\"\n");
+    let found = planned(&machine, 1);
+    assert_eq!(found.by_hand, []);
+    assert!(
+        lines(&found).iter().any(|(path, lines)| path == "/etc/kdump.conf" && lines == wanted),
+        "{found:?}"
+    );
     // None is the default.
     machine.write("/etc/kdump.conf", "core_collector\n");
     assert_eq!(planned(&machine, 1).by_hand, []);

@@ -37,10 +37,10 @@ fn check_dump_unit(config: &Config, found: &mut Examination) {
     }
 }
 
-/// The `sed` of kdump-utils (`kdump_read_conf`) removes the CR with other white space; older scripts only remove blanks.
+/// A CR that decides nothing today (`kdump_get_conf_val`, 1.0.60, d81109c: before, sed removed it with other white space).
 fn carriage_return(file: &str, line: usize) -> Finding {
     let what = format!("{file}, line {line}: the line ends in CR and LF");
-    let why = "older scripts take the CR for a part of the value; those of kdump-utils remove it";
+    let why = "kdump-utils 1.0.60 and newer take the CR for a part of the value; older ones remove it";
     let fix = format!("sed -i 's/\\r$//' {file}");
     Finding::warning("broken-configuration", what, why, fix)
 }

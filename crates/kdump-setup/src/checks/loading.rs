@@ -90,7 +90,7 @@ pub(super) fn check_kernel(config: &Config, facts: &Facts, found: &mut Examinati
             "no capture kernel can be loaded, at the next boot at the latest",
             format!(
                 "correct it in {}, or install the kernel again; then {}",
-                config.stack.file(),
+                config.stack.command_line_file(),
                 config.stack.reload()
             ),
         )),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Config, Stack, Target, faults, words};
+use super::{Config, Stack, Target, ends, faults, words};
 use crate::release::Release;
 use crate::root::Root;
 use crate::shell;
@@ -41,7 +41,7 @@ pub(super) fn parse(text: &[u8], root: &Root, release: &Release) -> Config {
         command_line: given("KDUMP_CMDLINE").map(|line| words(line)),
         is_append_set: given("KDUMP_CMDLINE_APPEND").is_some(),
         fail_command: given("KDUMP_FAIL_CMD").map(|command| words(command)),
-        fault,
+        fault: fault.or_else(|| ends(stack.file(), text)),
         refused: None,
         carriage_return: None,
         not_understood,

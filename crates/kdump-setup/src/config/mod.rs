@@ -3,6 +3,9 @@
 mod cpu_limit;
 mod debian;
 mod fedora;
+mod kdump_conf;
+mod kdump_kernel;
+mod kdump_target;
 mod kdumpctl;
 mod suse;
 
@@ -217,6 +220,12 @@ fn faults(file: &str, error: Option<crate::shell::SyntaxError>) -> (Option<Strin
         Some(error) => (None, Some(format!("{file}, {error}"))),
         None => (None, None),
     }
+}
+
+/// Why a file ends the scripts that source it, if it certainly does.
+fn ends(file: &str, text: &[u8]) -> Option<String> {
+    crate::shell::exit(text)
+        .map(|line| format!("{file}, line {line}: `exit` ends the scripts that source it"))
 }
 
 fn words(text: &str) -> Vec<String> {

@@ -146,6 +146,16 @@ pub(crate) fn assignments(text: &[u8]) -> (HashMap<String, String>, Option<Synta
     (values, error)
 }
 
+/// The line of a command that ends the shell whatever else the file has.
+pub(crate) fn exit(text: &[u8]) -> Option<usize> {
+    let (script, _) = lexer::Lexer::new(text).run();
+    let mut first = script.statements.iter().filter_map(|found| Some((found, found.words.first()?)));
+    // What follows `return` is not read.
+    let (_, word) = first.find(|(found, word)| found.is_certain && (word.is("exit") || word.is("return")))?;
+    let before = text.get(..word.span.start)?;
+    word.is("exit").then(|| 1 + before.iter().filter(|byte| **byte == b'\n').count())
+}
+
 impl Word {
     /// Whether the word is `text`, unquoted.
     pub(crate) fn is(&self, text: &str) -> bool {
@@ -232,6 +242,17 @@ mod tests {
         let script = Script::parse(text.as_bytes()).unwrap();
         let certain: Vec<bool> = script.assignments().map(|found| found.is_certain).collect();
         assert_eq!(certain, [true, false, false, false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn an_exit_ends_the_shell_that_reads_the_file() {
+        assert_eq!(exit(b"A=1\n\nexit 1\n"), Some(3));
+        assert_eq!(exit(b"A=1; exit\n"), Some(1));
+        for text in
+            ["A=exit\n", "if x; then exit; fi\n", "x && exit\n", "return\nexit\n", "# exit\n", "(exit)\n"]
+        {
+            assert_eq!(exit(text.as_bytes()), None, "{text}");
+        }
     }
 
     #[test]
