@@ -4,6 +4,7 @@
 //! They are read here, and not by `lsinitramfs` or `lsinitrd`: these start dozens of programs, which took a minute in a loaded
 //! guest, and cannot list the files of another machine.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -20,11 +21,13 @@ const MAX_NAME: usize = 4096;
 /// Bytes of a header of the `newc` format.
 const HEADER: usize = 110;
 const TRAILER: &[u8] = b"TRAILER!!!";
+/// As many links as the kernel follows.
+const MAX_LINKS: usize = 40;
 
 /// The files of an initramfs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Initramfs {
-    /// Their names, without the first `/`.
+    /// Their names, without the first `/`. Without `init` and makedumpfile where they cannot run.
     Files(Vec<String>),
     /// The file is damaged: the kernel finds no `init` in it, or not all of its files.
     Damaged(String),
@@ -43,7 +46,7 @@ impl Initramfs {
             Ok(file) => file,
             Err(error) => return Self::Unknown(format!("it cannot be read: {error}")),
         };
-        let mut names = Names { names: Vec::new(), deadline };
+        let mut names = Names { names: Vec::new(), kinds: Vec::new(), deadline };
         match names.image(file, root.is_this_machine()) {
             Ok(()) => {}
             Err(Stop::Unknown(reason)) => return Self::Unknown(reason),
@@ -60,7 +63,7 @@ impl Initramfs {
         };
         match names.names.iter().find(nested) {
             Some(nested) => Self::Unknown(format!("its files are in a further image ({nested})")),
-            None => Self::Files(names.names),
+            None => Self::Files(names.that_run()),
         }
     }
 
@@ -100,10 +103,36 @@ impl From<io::Error> for Stop {
 
 struct Names {
     names: Vec<String>,
+    /// What each of them is.
+    kinds: Vec<Kind>,
     deadline: Instant,
 }
 
+enum Kind {
+    Link(String),
+    /// A regular file that is empty or not executable.
+    Data,
+    Other,
+}
+
+impl Kind {
+    /// Of a header's mode, number of links and size. Of several links to a file, only the last has its bytes.
+    fn of(mode: u64, links: u64, size: u64) -> Self {
+        let is_file = mode & 0o170_000 == 0o100_000;
+        let runs = mode & 0o111 != 0 && (size > 0 || links > 1);
+        if is_file && !runs { Self::Data } else { Self::Other }
+    }
+}
+
 impl Names {
+    /// The names, without programs that are empty or not executable, and without links to them or to nowhere.
+    fn that_run(self) -> Vec<String> {
+        let kinds: HashMap<&str, &Kind> = self.names.iter().map(String::as_str).zip(&self.kinds).collect();
+        let is_program = |name: &str| name == "init" || name.ends_with("/makedumpfile");
+        let names = self.names.iter().filter(|name| !is_program(name) || runs(name, &kinds));
+        names.cloned().collect()
+    }
+
     /// All archives of an image.
     fn image(&mut self, file: File, runs_programs: bool) -> Result<(), Stop> {
         let mut reader = BufReader::with_capacity(1 << 16, file);
@@ -202,11 +231,22 @@ impl Names {
             while name.last() == Some(&0) {
                 name.pop();
             }
-            skip(reader, size + padding(size))?;
+            let (mode, links) = (field(1).unwrap_or(0), field(4).unwrap_or(0));
+            let kind = if mode & 0o170_000 == 0o120_000 && size <= MAX_NAME as u64 {
+                let mut target = Vec::new();
+                reader.by_ref().take(size).read_to_end(&mut target)?;
+                skip(reader, size - target.len() as u64)?;
+                Kind::Link(String::from_utf8_lossy(&target).into_owned())
+            } else {
+                skip(reader, size)?;
+                Kind::of(mode, links, size)
+            };
+            skip(reader, padding(size))?;
             if name == TRAILER {
                 return Ok(());
             }
             let name = String::from_utf8_lossy(&name);
+            self.kinds.push(kind);
             self.names.push(name.trim_start_matches("./").trim_start_matches('/').to_owned());
         }
     }
@@ -217,6 +257,36 @@ impl Names {
         }
         Err(Stop::Unknown(format!("reading it took more than {} s", TIME.as_secs())))
     }
+}
+
+/// Whether a path leads to a program that can run, as far as the archives show. Directories may have no entry.
+fn runs(path: &str, kinds: &HashMap<&str, &Kind>) -> bool {
+    let names = |path: &str| path.split('/').rev().map(str::to_owned).collect::<Vec<_>>();
+    let (mut pending, mut at, mut links) = (names(path), Vec::new(), 0);
+    let mut last = None;
+    while let Some(name) = pending.pop() {
+        match name.as_str() {
+            "" | "." => continue,
+            ".." => {
+                at.pop();
+                continue;
+            }
+            _ => at.push(name),
+        }
+        last = kinds.get(at.join("/").as_str());
+        if let Some(Kind::Link(target)) = last {
+            links += 1;
+            if links > MAX_LINKS {
+                return false;
+            }
+            at.pop();
+            if target.starts_with('/') {
+                at.clear();
+            }
+            pending.extend(names(target));
+        }
+    }
+    matches!(last, Some(Kind::Other))
 }
 
 /// A program that is stopped when its output is not wanted any more.
@@ -287,6 +357,44 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// An archive of files: name, mode, bytes.
+    fn archive(files: &[(&str, usize, &str)]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (name, mode, bytes) in files.iter().chain(&[("TRAILER!!!", 0, "")]) {
+            let mut fields = [0; 13];
+            (fields[1], fields[4], fields[6], fields[11]) = (*mode, 1, bytes.len(), name.len() + 1);
+            out.extend(b"070701");
+            fields.iter().for_each(|field| out.extend(format!("{field:08x}").into_bytes()));
+            out.extend(format!("{name}\0").into_bytes());
+            out.resize(out.len().next_multiple_of(4), 0);
+            out.extend(bytes.as_bytes());
+            out.resize(out.len().next_multiple_of(4), 0);
+        }
+        out
+    }
+
+    #[test]
+    fn programs_that_cannot_run_are_left_out() {
+        let merged = [("bin", 0o120_777, "usr/bin"), ("usr/bin/sh", 0o100_755, "#!")];
+        for (file, is_there) in [
+            (("init", 0o100_755, "#!"), true),
+            (("init", 0o100_644, "#!"), false),
+            (("init", 0o100_755, ""), false),
+            (("init", 0o120_777, "bin/sh"), true),
+            (("init", 0o120_777, "/bin/../bin/./sh"), true),
+            (("init", 0o120_777, "usr/lib/systemd/systemd"), false),
+            (("init", 0o120_777, "init"), false),
+            (("init", 0o120_777, ""), false),
+            (("usr/bin/makedumpfile", 0o100_755, ""), false),
+            (("usr/bin/makedumpfile", 0o120_777, "sh"), true),
+            (("usr/bin/makedumpfile", 0o120_777, "gone"), false),
+            (("etc/makedumpfile.conf", 0o100_644, ""), true),
+        ] {
+            let Initramfs::Files(names) = list(&archive(&[merged[0], merged[1], file])) else { panic!() };
+            assert_eq!(names.iter().any(|name| name == file.0), is_there, "{file:?}");
+        }
+    }
 
     /// An archive with files of some bytes each.
     fn cpio(names: &[&str]) -> Vec<u8> {

@@ -21,7 +21,7 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
         }
         Some(Initramfs::Files(names)) => found.push(Finding::problem(
             "no-init",
-            format!("{path} has {} files, but no init", names.len()),
+            format!("{path} has {} files, but no init that can run", names.len()),
             "the capture kernel has nothing to start, and panics",
             again.clone(),
         )),
@@ -57,7 +57,7 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
     if facts.image_has_collector == Some(false) {
         found.push(Finding::problem(
             "no-collector",
-            format!("{path} has no makedumpfile"),
+            format!("{path} has no makedumpfile that can run"),
             "the capture kernel has no program that writes the dump",
             again.clone(),
         ));
