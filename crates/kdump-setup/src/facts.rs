@@ -68,6 +68,8 @@ pub struct Collector {
     pub modified: Option<SystemTime>,
     /// Why it does not run, as far as its file shows.
     pub fault: Option<String>,
+    /// A configured option that it does not have, where mkdumprd has it check them.
+    pub unknown_option: Option<String>,
 }
 
 /// What decides which kernels may be loaded.
@@ -447,6 +449,7 @@ fn collector(root: &Root, config: &Config) -> Option<Collector> {
     Some(Collector {
         is_pagehaul: replaced || program.is_pagehaul,
         modified: root.modified(&path),
+        unknown_option: config.unknown_option(&program.bytes),
         fault: program.fault,
         path,
     })
@@ -461,6 +464,7 @@ const IN_IMAGE: &str = "usr/lib/pagehaul/makedumpfile";
 struct Program {
     is_pagehaul: bool,
     fault: Option<String>,
+    bytes: Vec<u8>,
 }
 
 /// What a program's file shows. makedumpfile's own binary does not have the word pagehaul; scripts that call it do.
@@ -469,7 +473,8 @@ fn program(root: &Root, path: &Path) -> Program {
     const MAX_BYTES: u64 = 64 << 20;
     let mut bytes = Vec::new();
     if let Err(error) = root.file(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes)) {
-        return Program { is_pagehaul: false, fault: Some(format!("it cannot be read: {error}")) };
+        let fault = Some(format!("it cannot be read: {error}"));
+        return Program { is_pagehaul: false, fault, bytes };
     }
     let is_executable = root.stat(path).is_some_and(|found| found.st_mode & 0o111 != 0);
     let fault = match () {
@@ -479,7 +484,7 @@ fn program(root: &Root, path: &Path) -> Program {
         () => None,
     };
     let is_pagehaul = memchr::memmem::find(&bytes, b"pagehaul").is_some();
-    Program { is_pagehaul, fault: fault.map(str::to_owned) }
+    Program { is_pagehaul, fault: fault.map(str::to_owned), bytes }
 }
 
 /// Whether a 64-bit little-endian ELF file ends before what its program or section headers name.

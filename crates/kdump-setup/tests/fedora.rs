@@ -170,3 +170,42 @@ fn a_kernel_that_is_a_directory_does_not_exist() {
     let proof = of(&machine.facts()).proofs.into_iter().find(|proof| proof.link == Link::Kernel).unwrap();
     assert_eq!(proof.state, State::Broken);
 }
+
+#[test]
+fn mkdumprd_has_makedumpfile_check_its_options() {
+    for (text, finding) in [
+        ("raw /dev/sda1\ncore_collector makedumpfile -l -d 31\n", "no-flattened Problem"),
+        ("raw /dev/sda1\ncore_collector makedumpfile -lF -d 31\n", "no-flattened Problem"),
+        (
+            "core_collector makedumpfile -l --bogus -d 31\n",
+            "refused-option Problem: --bogus, by core_collector",
+        ),
+        ("core_collector makedumpfile -l --bogus=1 -d 31\n", "refused-option Problem: --bogus=1"),
+        ("core_collector makedumpfile -l -d 0x1f\n", "no-level Warning: the dump level is 0x1f"),
+    ] {
+        let machine = machine(SHELL);
+        machine.remove("/usr/bin/makedumpfile");
+        machine.program("/usr/bin/makedumpfile", "#!/bin/sh\n");
+        machine.age("/usr/bin/makedumpfile");
+        configure(&machine, text);
+        let found = serious(&machine);
+        assert!(is_alone(&found, finding), "{text}: {found:?}");
+        // Without a check of the options.
+        configure(&machine, &text.replace("makedumpfile", "/usr/bin/makedumpfile"));
+        let found = serious(&machine);
+        assert!(found.is_empty() || finding.starts_with("no-level"), "{text}: {found:?}");
+    }
+    let machine = machine(SHELL);
+    machine.remove("/usr/bin/makedumpfile");
+    machine.program("/usr/bin/makedumpfile", "#!/bin/sh\n# newer: --bogus");
+    machine.age("/usr/bin/makedumpfile");
+    for text in [
+        "raw /dev/sda1\n",
+        "raw /dev/sda1\ncore_collector makedumpfile -F -l -d 31\n",
+        "core_collector makedumpfile --mess 7 --bogus --cyclic-buffer=1 --xen-syms=x -d 31\n",
+        "core_collector makedumpfile -d 0\n",
+    ] {
+        configure(&machine, text);
+        assert_eq!(serious(&machine), [""; 0], "{text}");
+    }
+}

@@ -47,6 +47,14 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
         return;
     }
     found.saw(format!("{path} is executable and whole"));
+    if lacks_flattened(config) {
+        found.push(Finding::problem(
+            "no-flattened",
+            "core_collector has no -F, though the dump goes to ssh or a raw device",
+            "mkdumprd builds no initramfs, and kdump does not start",
+            "add -F to core_collector in /etc/kdump.conf",
+        ));
+    }
     // What pagehaul refuses has a finding of its own.
     if facts.refused.is_none() || !collector.is_pagehaul {
         check_level(config, found);
@@ -54,6 +62,14 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
     if !collector.is_pagehaul {
         if config.copies_memory() {
             return;
+        }
+        if let Some(option) = &collector.unknown_option {
+            found.push(Finding::problem(
+                "refused-option",
+                format!("{option}, by {} in {}: {path} does not have it", config.stack.options(), config.stack.file()),
+                "makedumpfile --check-params refuses the options, mkdumprd builds no initramfs, and kdump does not start",
+                format!("correct {} in {}", config.stack.options(), config.stack.file()),
+            ));
         }
         found.push(Finding::advice(
             "not-pagehaul",
@@ -64,15 +80,7 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
         ));
         return;
     }
-    let streams = matches!(config.target, Target::Ssh { .. } | Target::Raw(_));
-    if config.stack == Stack::KdumpUtils && streams && !config.collector.iter().any(|word| word == "-F") {
-        found.push(Finding::problem(
-            "no-flattened",
-            "core_collector has no -F, though the dump goes to ssh or a raw device",
-            "mkdumprd builds no initramfs, and kdump does not start",
-            "add -F to core_collector in /etc/kdump.conf",
-        ));
-    } else if let Some(reason) = &facts.refused {
+    if let Some(reason) = facts.refused.as_ref().filter(|_| !lacks_flattened(config)) {
         let (setting, file) = (config.stack.options(), config.stack.file());
         found.push(Finding::problem(
             "refused-option",
@@ -81,6 +89,15 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
             format!("correct {setting} in {file}, or remove pagehaul-kdump"),
         ));
     }
+}
+
+/// `verify_core_collector` of mkdumprd: -F may be a part of a word. A program by its path is not checked, and kdump.sh appends -F.
+fn lacks_flattened(config: &Config) -> bool {
+    let streams = matches!(config.target, Target::Ssh { .. } | Target::Raw(_));
+    let (program, options) = config.collector.split_first().unzip();
+    let is_checked = program.is_some_and(|program| program == "makedumpfile");
+    let has_it = options.is_some_and(|options: &[String]| options.iter().any(|word| word.contains("-F")));
+    config.stack == Stack::KdumpUtils && streams && is_checked && !has_it
 }
 
 /// makedumpfile reads the level as `atoi` does, and refuses those that are not 0 to 31.
@@ -106,11 +123,14 @@ fn check_level(config: &Config, found: &mut Examination) {
             // What follows the number does not count.
             let sign = usize::from(level.starts_with('-'));
             let digits = level[sign..].bytes().take_while(u8::is_ascii_digit).count();
-            if digits == 0 {
+            // `0x1f` is the number 0 and a rest.
+            let is_hexadecimal =
+                level[sign..].starts_with(['0']) && level[sign + 1..].starts_with(['x', 'X']);
+            if digits == 0 || is_hexadecimal {
                 // The dump is complete, as large as it is.
                 found.push(Finding::warning(
                     "no-level",
-                    format!("the dump level is {level}, which is not a number"),
+                    format!("the dump level is {level}, which is not a decimal number"),
                     "makedumpfile takes it for 0: the dump has all memory, takes longer, and may not fit",
                     fix(),
                 ));

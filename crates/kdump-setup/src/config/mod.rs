@@ -7,6 +7,7 @@ mod kdump_conf;
 mod kdump_kernel;
 mod kdump_target;
 mod kdumpctl;
+mod options;
 mod suse;
 
 use std::path::PathBuf;
@@ -204,7 +205,13 @@ impl Config {
                 );
                 false
             }
-            Stack::KdumpUtils => !matches!(self.target, Target::Ssh { .. } | Target::Raw(_)),
+            Stack::KdumpUtils => {
+                let streams = matches!(self.target, Target::Ssh { .. } | Target::Raw(_));
+                // mkdumprd does not check a program by its path, and kdump.sh adds -F.
+                let adds = streams && words.first().is_some_and(|program| program.ends_with("/makedumpfile"));
+                words.extend((adds && !words.iter().any(|word| word == "-F")).then(|| "-F".to_owned()));
+                !streams
+            }
             Stack::Suse => false,
         };
         words.push("vmcore".into());
