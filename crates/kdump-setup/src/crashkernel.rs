@@ -4,6 +4,7 @@
 //! kind counts; one without a suffix beats `,high` and `,low`.
 
 use crate::config::Stack;
+use crate::root::Root;
 
 const MIB: u64 = 1 << 20;
 /// RAM is rounded up to this before ranges are compared.
@@ -79,6 +80,31 @@ pub(crate) fn default_reservation(stack: Stack) -> &'static str {
     }
 }
 
+/// The default of the scripts that are installed: kdump-tools before 1.9, as in Debian 12, has 128M.
+pub(crate) fn installed_default(root: &Root, stack: Option<Stack>) -> &'static str {
+    let stack = stack.unwrap_or(Stack::KdumpTools);
+    let is_old =
+        || dpkg_version(&root.text("/var/lib/dpkg/status")?, "kdump-tools").map(|version| version < (1, 9));
+    match stack {
+        Stack::KdumpTools if is_old() == Some(true) => "384M-:128M",
+        _ => default_reservation(stack),
+    }
+}
+
+/// The first two numbers of a package's version, without the epoch (deb-version(7)).
+fn dpkg_version(status: &str, package: &str) -> Option<(u32, u32)> {
+    let name = format!("Package: {package}");
+    let mut lines = status.lines().skip_while(|line| *line != name).take_while(|line| !line.is_empty());
+    let version = lines.find_map(|line| line.strip_prefix("Version: "))?;
+    let mut numbers = version.rsplit(':').next()?.split(|next: char| !next.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// The bytes of a default on a machine with `ram` bytes.
+pub(crate) fn bytes(default: &str, ram: u64) -> Option<u64> {
+    evaluate(default, ram)
+}
+
 /// The bytes of that default on a machine with `ram` bytes.
 pub(crate) fn recommended(stack: Stack, ram: u64) -> Option<u64> {
     evaluate(default_reservation(stack), ram)
@@ -118,6 +144,23 @@ mod tests {
             ["crashkernel=", "crashkernel=auto", "crashkernel=0", "crashkernel=1G-2G", "crashkernel=-:M"]
         {
             assert_eq!(of(nonsense, gib), Reservation::Nothing, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn the_default_is_that_of_the_installed_package() {
+        let status = |version| {
+            format!("Package: a\nVersion: 9.9\n\nPackage: kdump-tools\nStatus: x\nVersion: {version}\n\n")
+        };
+        assert_eq!(dpkg_version(&status("1:1.8.1"), "kdump-tools"), Some((1, 8)));
+        assert_eq!(dpkg_version(&status("1:1.10.9+b1"), "kdump-tools"), Some((1, 10)));
+        assert_eq!(dpkg_version(&status("x"), "kdump-tools"), None);
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        std::fs::create_dir_all(directory.path().join("var/lib/dpkg")).unwrap();
+        for (version, default) in [("1:1.8.1", "384M-:128M"), ("1:1.10.3", "512M-:192M")] {
+            std::fs::write(directory.path().join("var/lib/dpkg/status"), status(version)).unwrap();
+            assert_eq!(installed_default(&root, Some(Stack::KdumpTools)), default);
         }
     }
 

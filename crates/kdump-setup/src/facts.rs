@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::boot::NextBoot;
 use crate::config::{Config, Stack, Target};
+use crate::crashkernel;
 use crate::drivers;
 use crate::grub::GrubSettings;
 use crate::initramfs::Initramfs;
@@ -140,6 +141,8 @@ pub struct Facts {
     pub kernel_lacks: Option<Vec<&'static str>>,
     /// Why the file of the kernel to load is not a whole kernel.
     pub kernel_fault: Option<String>,
+    /// Whether that file begins as kernels do; others may be kernels, too.
+    pub kernel_is_known: bool,
     /// Whether the program that loads it exists.
     pub has_kexec: bool,
     /// Why that program does not run, as far as its file shows.
@@ -154,6 +157,8 @@ pub struct Facts {
     pub memmap_devices: Vec<String>,
     /// The disks that the capture kernel needs.
     pub storage: Storage,
+    /// What the installed scripts reserve by default, as a value of `crashkernel=`.
+    pub default_reservation: &'static str,
     /// Bytes reserved for the capture kernel; `None` if the kernel does not say, so it lacks CONFIG_KEXEC_CORE.
     pub reserved: Option<u64>,
     /// Whether a capture kernel is loaded.
@@ -287,6 +292,10 @@ impl Facts {
                 }
                 kernel_file::fault(&root.file(&path).ok()?)
             }),
+            kernel_is_known: config
+                .as_ref()
+                .and_then(|config| root.file(image(root, &config.kernels).path).ok())
+                .is_some_and(|file| kernel_file::is_known(&file)),
             kernel_lacks: kernel_lacks(root, &release),
             has_kexec: find(root, "kexec").is_some(),
             kexec_fault: find(root, "kexec").and_then(|path| program(root, &path).fault),
@@ -326,6 +335,10 @@ impl Facts {
                 .text(format!("/boot/config-{release}"))
                 .is_some_and(|text| text.lines().any(|line| line == "CONFIG_CMA=y")),
             reserved,
+            default_reservation: crashkernel::installed_default(
+                root,
+                config.as_ref().map(|config| config.stack),
+            ),
             loaded: loaded.iter().any(|path| root.number(path) == Some(1)),
             lockdown: lockdown(&root.text("/sys/kernel/security/lockdown").unwrap_or_default()),
 

@@ -21,6 +21,22 @@ pub(crate) fn fault(mut file: &File) -> Option<String> {
     (length < wanted).then(|| format!("it has {length} bytes of {wanted}"))
 }
 
+/// Whether the file begins as kernels do: bzImage, arm64 and riscv Image (`Documentation/arch`), EFI, ELF, gzip. Others are possible.
+pub(crate) fn is_known(mut file: &File) -> bool {
+    let mut head = Vec::new();
+    let read = file.by_ref().take(HEAD).read_to_end(&mut head);
+    let has = |at: usize, magic: &[u8]| head.get(at..).is_some_and(|rest| rest.starts_with(magic));
+    let magics: [(usize, &[u8]); 6] = [
+        (0x202, b"HdrS"),
+        (0, b"MZ"),
+        (0, b"\x7fELF"),
+        (0, b"\x1f\x8b"),
+        (0x38, b"ARM\x64"),
+        (0x38, b"RSC\x05"),
+    ];
+    read.is_ok() && magics.iter().any(|(at, magic)| has(*at, magic))
+}
+
 /// The length that a bzImage has by its setup header, without what may follow, such as a signature.
 fn bzimage_length(head: &[u8]) -> Option<u64> {
     if head.get(0x202..0x206)? != b"HdrS" {
@@ -62,5 +78,19 @@ mod tests {
         assert_eq!(of(&kernel).as_deref(), Some("it begins with zeros"));
         assert_eq!(of(b"").as_deref(), Some("it is empty"));
         assert_eq!(of(b"\x1f\x8b compressed"), None);
+    }
+
+    #[test]
+    fn a_kernel_is_known_by_its_first_bytes() {
+        let is_known = |bytes: &[u8]| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(bytes).unwrap();
+            file.rewind().unwrap();
+            super::is_known(&file)
+        };
+        let mut kernel = vec![1; 0x206];
+        assert!(!is_known(&kernel) && !is_known(b"") && !is_known(b"text"));
+        kernel[0x202..].copy_from_slice(b"HdrS");
+        assert!(is_known(&kernel) && is_known(b"MZ") && is_known(b"\x7fELF\x02"));
     }
 }

@@ -167,3 +167,42 @@ fn compression_that_kdump_tools_does_not_do_is_not_double() {
     machine.program("/usr/bin/zstd", "#!/bin/sh\n");
     assert_eq!(ids(&machine), ["no-compressor"]);
 }
+
+#[test]
+fn a_dump_that_makedumpfile_does_not_compress_is_not_compressed_twice() {
+    let machine = Machine::debian();
+    for (options, expected) in [
+        ("-d 31", ""),
+        ("-F -d 31 -E", ""),
+        ("-F -dc", ""),
+        ("-lF -d 31", "compressed-twice"),
+        ("-F -z -d 31", "compressed-twice"),
+    ] {
+        configure(&machine, &format!("USE_KDUMP=1\nKDUMP_COMPRESSION=gzip\nMAKEDUMP_ARGS=\"{options}\"\n"));
+        let found: Vec<_> = ids(&machine).into_iter().filter(|id| *id != "no-level").collect();
+        assert_eq!(found.join(" "), expected, "{options}");
+    }
+}
+
+#[test]
+fn an_option_that_no_makedumpfile_has_is_found_on_debian() {
+    let machine = Machine::debian();
+    machine.remove("/usr/bin/makedumpfile");
+    machine.program("/usr/bin/makedumpfile", "#!/bin/sh\n");
+    configure(&machine, "USE_KDUMP=1\nMAKEDUMP_ARGS=\"-F -c --bogus -d 31\"\n");
+    assert_eq!(ids(&machine), ["refused-option", "not-pagehaul"]);
+    configure(&machine, "USE_KDUMP=1\nexit 0\n");
+    assert_eq!(ids(&machine), ["broken-configuration", "not-pagehaul"]);
+}
+
+#[test]
+fn memory_is_compared_with_the_default_of_the_installed_package() {
+    let machine = Machine::debian();
+    machine.write("/sys/kernel/kexec_crash_size", "134217728\n");
+    assert_eq!(ids(&machine), ["small-reservation"]);
+    machine.write(
+        "/var/lib/dpkg/status",
+        "Package: kdump-tools\nStatus: install ok installed\nVersion: 1:1.8.1\n\n",
+    );
+    assert_eq!(ids(&machine), [""; 0]);
+}

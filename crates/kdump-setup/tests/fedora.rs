@@ -209,3 +209,39 @@ fn mkdumprd_has_makedumpfile_check_its_options() {
         assert_eq!(serious(&machine), [""; 0], "{text}");
     }
 }
+
+#[test]
+fn fedora_without_its_configuration_is_fedora() {
+    let machine = machine(SHELL);
+    machine.remove("/etc/kdump.conf");
+    machine.write("/etc/sysconfig/kdump", "KDUMP_IMG=vmlinuz\n");
+    machine.program("/usr/bin/kdumpctl", "#!/bin/bash\n");
+    assert_eq!(machine.facts().stack(), Some(pagehaul_kdump_setup::Stack::KdumpUtils));
+    let found = serious(&machine);
+    assert!(is_alone(&found, "broken-configuration Problem: /etc/kdump.conf does not exist"), "{found:?}");
+    let suse = Machine::suse();
+    assert_eq!(suse.facts().stack(), Some(pagehaul_kdump_setup::Stack::Suse));
+}
+
+#[test]
+fn kdumpctl_makes_a_missing_initramfs() {
+    let machine = machine(SHELL);
+    machine.remove(&format!("/boot/initramfs-{RELEASE}kdump.img"));
+    let found = serious(&machine);
+    assert!(is_alone(&found, "no-initramfs Warning"), "{found:?}");
+    configure(&machine, "force_no_rebuild 1\n");
+    let found = serious(&machine);
+    assert!(is_alone(&found, "no-initramfs Problem"), "{found:?}");
+    configure(&machine, "path /var/crash\n");
+    machine.remove("/usr/bin/dracut");
+    assert!(serious(&machine).contains(&found[0]));
+}
+
+#[test]
+fn a_file_that_does_not_begin_as_a_kernel_is_not_checked() {
+    let machine = machine(SHELL);
+    assert!(!not_checked(&machine, Link::Kernel).contains("is a kernel"));
+    fs::write(machine.path(&format!("/boot/vmlinuz-{RELEASE}")), vec![b'x'; 5000]).unwrap();
+    assert_eq!(serious(&machine), [""; 0]);
+    assert!(not_checked(&machine, Link::Kernel).contains("begins as none that is known"));
+}

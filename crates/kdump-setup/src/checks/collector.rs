@@ -67,7 +67,13 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
             found.push(Finding::problem(
                 "refused-option",
                 format!("{option}, by {} in {}: {path} does not have it", config.stack.options(), config.stack.file()),
-                "makedumpfile --check-params refuses the options, mkdumprd builds no initramfs, and kdump does not start",
+                match config.stack {
+                    Stack::KdumpUtils => {
+                        "makedumpfile --check-params refuses the options, mkdumprd builds no initramfs, and kdump does not start"
+                    }
+                    // The status of its pipe is that of what compresses; older ones copy all memory then.
+                    _ => "makedumpfile ends with an error: kdump-tools has an empty dump, or copies all memory, which may not fit",
+                },
                 format!("correct {} in {}", config.stack.options(), config.stack.file()),
             ));
         }

@@ -115,7 +115,7 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
             "kdump-tools ignores it: the dump is compressed by makedumpfile alone",
             format!("remove KDUMP_COMPRESSION (pagehaul compresses the dump itself), or install {program}"),
         ));
-    } else if config.compressor.is_some() && config.stack == Stack::KdumpTools {
+    } else if config.compressor.is_some() && config.stack == Stack::KdumpTools && config.is_compressed() {
         found.push(Finding::warning(
             "compressed-twice",
             format!("the dump is piped through {}", config.compressor.as_deref().unwrap_or_default()),

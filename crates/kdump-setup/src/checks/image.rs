@@ -9,8 +9,15 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
     let path = image.path.display();
     let reload = config.stack.reload();
     let Some(made) = image.modified else {
+        let what = format!("{path} does not exist");
+        if config.remakes_initramfs && facts.has_initramfs_maker {
+            let why = "the next start of kdump makes it anew; what is loaded already has its copy in memory, and a crash before \
+                       the next one is loaded leaves no dump";
+            found.push(Finding::warning("no-initramfs", what, why, reload));
+            return;
+        }
         let why = "the capture kernel cannot be loaded, or finds no root file system and no target";
-        found.push(Finding::problem("no-initramfs", format!("{path} does not exist"), why, reload));
+        found.push(Finding::problem("no-initramfs", what, why, reload));
         check_maker(config, facts, found);
         return;
     };

@@ -83,7 +83,8 @@ pub(super) fn check_kernel(config: &Config, facts: &Facts, found: &mut Examinati
         return;
     }
     match kernel.modified {
-        Some(_) => found.saw(format!("{path} exists")),
+        Some(_) if facts.kernel_is_known => found.saw(format!("{path} exists, and begins as a kernel does")),
+        Some(_) => found.not_checked(format!("whether {path} is a kernel: it begins as none that is known")),
         None => found.push(Finding::problem(
             "no-kernel",
             format!("{path}, the kernel to load, does not exist, or is a link that leads nowhere"),

@@ -1,7 +1,7 @@
 use super::mib::mib;
 use crate::chain::Examination;
 use crate::config::Stack;
-use crate::crashkernel::{Reservation, default_reservation, recommended};
+use crate::crashkernel::{Reservation, bytes, default_reservation};
 use crate::facts::Facts;
 use crate::finding::Finding;
 
@@ -63,7 +63,7 @@ pub(super) fn check(facts: &Facts, found: &mut Examination) {
         found.push(Finding::problem("no-reservation", what, WHY, set));
         return;
     }
-    let wanted = recommended(stack, facts.memory).unwrap_or(0);
+    let wanted = bytes(facts.default_reservation, facts.memory).unwrap_or(0);
     if reserved < wanted {
         found.push(Finding::warning(
             "small-reservation",

@@ -46,6 +46,7 @@ pub(super) fn parse(text: &[u8], root: &Root, release: &Release) -> Config {
         carriage_return: None,
         not_understood,
         append: words(&or("KDUMP_CMDLINE_APPEND", stack.default_append())),
+        remakes_initramfs: false,
         own: 0,
         initramfs: vec![or("KDUMP_INITRD", "/var/lib/kdump/initrd.img").into()],
         // The default depends on the machine.

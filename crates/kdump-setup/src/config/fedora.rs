@@ -78,6 +78,8 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
         carriage_return: lines.iter().find(|line| line.has_return).map(|line| line.number),
         not_understood: not_understood.or(computed).or_else(|| unclear(reader, &lines)),
         append: words(append),
+        // need_initrd_rebuild.
+        remakes_initramfs: !lines.iter().any(|line| line.name == "force_no_rebuild" && line.value == "1"),
         own: 0,
         initramfs: kernel.initramfs,
         load_command: None,

@@ -161,6 +161,8 @@ pub struct Config {
     pub refused: Option<String>,
     /// The line of /etc/kdump.conf that ends in CR and LF, if one does.
     pub carriage_return: Option<usize>,
+    /// Whether the scripts make a missing initramfs before they load it.
+    pub remakes_initramfs: bool,
     /// What of a file is not understood, though the scripts may.
     pub not_understood: Option<String>,
     /// The file in which the scripts keep the command that loaded the capture kernel, if `append` is configured.
@@ -172,6 +174,12 @@ impl Config {
     pub fn read(root: &Root, release: &Release) -> Option<Self> {
         let stacks = [Stack::KdumpTools, Stack::KdumpUtils, Stack::Suse];
         let stack = stacks.into_iter().find(|stack| root.exists(stack.file()))?;
+        // Both have /etc/sysconfig/kdump. Without /etc/kdump.conf `check_files_modified` of kdumpctl ends with an error.
+        if stack == Stack::Suse && is_fedora(root) {
+            let mut config = Self::of(Stack::KdumpUtils, root, release);
+            config.refused = Some(format!("{} does not exist", Stack::KdumpUtils.file()));
+            return Some(config);
+        }
         Some(Self::of(stack, root, release))
     }
 
@@ -218,6 +226,13 @@ impl Config {
         words.extend(is_file.then(|| "dumpfile".to_owned()));
         words
     }
+}
+
+/// Whether kdumpctl is installed, which openSUSE's kdump does not have, and not openSUSE's kdumptool.
+fn is_fedora(root: &Root) -> bool {
+    let is_there =
+        |name: &str| ["/usr/bin", "/usr/sbin"].iter().any(|of| root.exists(format!("{of}/{name}")));
+    is_there("kdumpctl") && !is_there("kdumptool")
 }
 
 /// Sorts a syntax error into what is wrong with a file and what is not understood of it.

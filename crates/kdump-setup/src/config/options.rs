@@ -31,11 +31,11 @@ const LONG: [&str; 24] = [
 ];
 
 impl Config {
-    /// A long option that makedumpfile does not have, where mkdumprd has it check them (`verify_core_collector`): neither the list nor
-    /// the program's file has a name that begins so. Newer versions may know more.
+    /// A long option that makedumpfile does not have, for which it ends with an error (mkdumprd has it check them:
+    /// `verify_core_collector`). Neither the list nor the program's file has a name that begins so: newer versions may know more.
     pub(crate) fn unknown_option(&self, program: &[u8]) -> Option<String> {
         let (name, options) = self.collector.split_first()?;
-        if self.stack != Stack::KdumpUtils || name != "makedumpfile" {
+        if self.stack == Stack::Suse || name != "makedumpfile" {
             return None;
         }
         let is_known = |long: &str| {
@@ -48,5 +48,23 @@ impl Config {
         let mut long = words.filter_map(|word| Some((word, word.strip_prefix("--")?.split('=').next()?)));
         let (word, _) = long.find(|(_, long)| !long.contains(['$', '`', '"', '\'']) && !is_known(long))?;
         Some(word.clone())
+    }
+
+    /// Whether makedumpfile compresses the dump: -c, -l, -p or -z, also in a cluster, and not -E.
+    pub(crate) fn is_compressed(&self) -> bool {
+        let mut letters = Vec::new();
+        let mut words = self.collector.iter().skip(1);
+        while let Some(word) = words.next() {
+            let Some(cluster) = word.strip_prefix('-').filter(|cluster| !cluster.starts_with('-')) else {
+                continue;
+            };
+            // These have a value: the rest, or the next word.
+            let end = cluster.find(['b', 'd', 'g', 'i', 'x']);
+            letters.extend(cluster[..end.unwrap_or(cluster.len())].chars());
+            if end.is_some_and(|end| end + 1 == cluster.len()) {
+                words.next();
+            }
+        }
+        !letters.contains(&'E') && letters.iter().any(|letter| "clpz".contains(*letter))
     }
 }

@@ -67,6 +67,7 @@ pub(super) fn parse(text: &[u8], release: &Release) -> Config {
         carriage_return: None,
         not_understood,
         append,
+        remakes_initramfs: false,
         own,
         initramfs: vec!["/var/lib/kdump/initrd".into()],
         load_command: None,

@@ -69,7 +69,7 @@ impl Machine {
         machine.unit("kdump-tools.service", Some("basic.target.wants"));
         machine.unit("kdump-tools-dump.service", None);
         machine.write("/usr/lib/udev/rules.d/50-kdump-tools.rules", "# rules\n");
-        machine.write(&format!("/boot/vmlinuz-{RELEASE}"), "kernel");
+        machine.write(&format!("/boot/vmlinuz-{RELEASE}"), "\x7fELF kernel");
         let line = "\tlinux\t/boot/vmlinuz root=UUID=aaaa ro quiet crashkernel=512M-:192M\n";
         let rescue = "\tlinux\t/boot/vmlinuz root=UUID=aaaa ro single\n";
         let entries = format!("menuentry 'Debian' {{\n{line}}}\nmenuentry 'r' {{\n{rescue}}}\n");
@@ -101,7 +101,7 @@ impl Machine {
             &format!("/boot/initramfs-{RELEASE}kdump.img"),
             &cpio(&["init", "squashfs-root.img", DRIVER]),
         );
-        machine.write(&format!("/boot/vmlinuz-{RELEASE}"), "kernel");
+        machine.write(&format!("/boot/vmlinuz-{RELEASE}"), "\x7fELF kernel");
         machine.unit("kdump.service", Some("multi-user.target.wants"));
         machine.write("/usr/lib/udev/rules.d/98-kexec.rules", "# rules\n");
         for name in [RELEASE, "0-rescue"] {
@@ -120,7 +120,7 @@ impl Machine {
         machine.age("/usr/bin/pagehaul");
         machine
             .write("/var/lib/kdump/initrd", &cpio(&["init", "kdump/root", "usr/bin/makedumpfile", DRIVER]));
-        machine.write("/var/lib/kdump/kernel", "kernel");
+        machine.write("/var/lib/kdump/kernel", "\x7fELF kernel");
         machine.unit("kdump.service", Some("multi-user.target.wants"));
         machine.write("/usr/lib/udev/rules.d/70-kdump.rules", "# rules\n");
         machine.write(
