@@ -144,7 +144,7 @@ fn the_kernel_is_that_of_the_settings() {
         let machine = machine(SHELL);
         machine.write("/etc/sysconfig/kdump", text);
         let found = serious(&machine);
-        assert!(found.iter().any(|finding| finding.starts_with(what)), "{found:?}");
+        assert!(is_alone(&found, what), "{found:?}");
     }
     let machine = machine(SHELL);
     machine.write("/etc/sysconfig/kdump", "KDUMP_KERNELVER=\"\"\nKDUMP_IMG=vmlinuz\nKDUMP_IMG_EXT=\"\"\n");

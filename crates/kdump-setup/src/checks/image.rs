@@ -10,6 +10,11 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
     let reload = config.stack.reload();
     let Some(made) = image.modified else {
         let what = format!("{path} does not exist");
+        // Nothing is made for a kernel that does not exist, which has its own finding.
+        if config.remakes_initramfs && facts.kernel.as_ref().is_none_or(|kernel| kernel.modified.is_none()) {
+            found.not_checked(format!("{what}, and neither does its kernel"));
+            return;
+        }
         if config.remakes_initramfs && facts.has_initramfs_maker {
             let why = "the next start of kdump makes it anew; what is loaded already has its copy in memory, and a crash before \
                        the next one is loaded leaves no dump";

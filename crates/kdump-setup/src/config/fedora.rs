@@ -26,7 +26,10 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
                 let words = value.split(BLANKS).filter(|word| !word.is_empty());
                 collector = Some(words.map(str::to_owned).collect());
             }
-            "ssh" | "nfs" | "raw" | "ext2" | "ext3" | "ext4" | "xfs" | "btrfs" | "minix" | "virtiofs" => {
+            // Without a value it has a finding.
+            "ssh" | "nfs" | "raw" | "ext2" | "ext3" | "ext4" | "xfs" | "btrfs" | "minix" | "virtiofs"
+                if !value.is_empty() =>
+            {
                 target = Some((line.number, line.name, value.to_owned()));
             }
             _ => {}
