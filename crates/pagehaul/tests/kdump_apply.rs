@@ -450,7 +450,7 @@ fn a_collector_that_copies_all_memory_is_said_and_left() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
     fs::create_dir_all(root.join("etc")).unwrap();
-    for collector in ["dd bs=1M", "scp", "\"makedumpfile -l -d 1\"", "makedumpfile \\"] {
+    for collector in ["dd bs=1M", "scp", "'makedumpfile -l -d 1'", "makedumpfile \\"] {
         let text = format!("core_collector {collector}\n");
         fs::write(root.join("etc/kdump.conf"), &text).unwrap();
         let (code, out, stderr) = kdump("plan", root, &DESCRIBED);

@@ -89,7 +89,18 @@ keep $(within '/dev/disk/by-*/*') $(within '/dev/mapper/*-*')
 
 keep /etc/fstab /etc/crypttab /etc/default/kdump-tools /etc/default/grub /etc/default/grub.d /etc/kdump.conf /etc/sysconfig/kdump \
     /etc/sysctl.conf /etc/sysctl.d /usr/lib/sysctl.d /usr/local/lib/sysctl.d /run/sysctl.d /etc/pagehaul /etc/ssh/ssh_known_hosts \
-    /root/.ssh/known_hosts /usr/lib/dracut/modules.d/99pagehaul-kdump
+    /root/.ssh/known_hosts /usr/lib/dracut/modules.d/99pagehaul-kdump /etc/machine-id /usr/lib/kdump/kdump-lib-initramfs.sh
+# Programs that /etc/kdump.conf names, and the version of kdump-tools.
+if [ -f "$root/etc/kdump.conf" ]; then
+    options='kdump_post|kdump_pre|kdump_emergency|extra_bins'
+    for program in $(sed -nE "s/^[[:blank:]]*($options)[[:blank:]]+([^#]*).*/\2/p" "$root/etc/kdump.conf"); do
+        follow "$program"
+    done
+fi
+if [ -f "$root/var/lib/dpkg/status" ]; then
+    above /var/lib/dpkg/status
+    sed -n '/^Package: kdump-tools$/,/^$/p' "$root/var/lib/dpkg/status" >"$out/var/lib/dpkg/status"
+fi
 for directory in /etc/systemd/system /run/systemd/system /usr/local/lib/systemd/system /usr/lib/systemd/system; do
     [ -d "$root$directory" ] || continue
     mkdir -p "$out$directory"
