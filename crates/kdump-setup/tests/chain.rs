@@ -108,7 +108,7 @@ fn each_fault_is_found_alone() {
         }
     }
     // The guide has this number (docs/guide/src/check.md).
-    assert_eq!(count, 249);
+    assert_eq!(count, 266);
 }
 
 #[test]

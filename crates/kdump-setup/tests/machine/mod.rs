@@ -260,15 +260,29 @@ fn generated(entries: &str) -> String {
 
 /// An archive of empty files, as the kernel unpacks it.
 pub fn cpio(names: &[&str]) -> String {
+    archive(&names.iter().map(|name| (*name, 0, "")).collect::<Vec<_>>())
+}
+
+/// An archive of files: name, mode (0 if it does not matter), bytes.
+pub fn archive(files: &[(&str, u32, &str)]) -> String {
     let mut out = String::new();
-    for name in names.iter().chain(&["TRAILER!!!"]) {
+    let pad = |out: &mut String| *out += &"\0".repeat(out.len().next_multiple_of(4) - out.len());
+    for (name, mode, bytes) in files.iter().chain(&[("TRAILER!!!", 0, "")]) {
         out += "070701";
         for field in 0..13 {
-            out += &format!("{:08x}", if field == 11 { name.len() + 1 } else { 0 });
+            let value = match field {
+                1 => *mode as usize,
+                6 => bytes.len(),
+                11 => name.len() + 1,
+                _ => 0,
+            };
+            out += &format!("{value:08x}");
         }
         out += name;
         out += "\0";
-        out += &"\0".repeat(out.len().next_multiple_of(4) - out.len());
+        pad(&mut out);
+        out += bytes;
+        pad(&mut out);
     }
     out
 }

@@ -13,7 +13,7 @@ pub(super) const FAULTS: &[Fault] = &[
     ("unit-masked", |m| m.write("/etc/systemd/system/kdump-tools-dump.service", "")),
     ("no-unit", |m| m.remove("/usr/lib/systemd/system/kdump-tools-dump.service")),
     ("no-unit-program", |m| m.mode(&m.program_of(DUMPS), 0o644)),
-    ("small-reservation", |m| m.kernel_says("crash_size", "134217728\n")),
+    ("small-reservation", |m| m.kernel_says("crash_size", "67108864\n")),
     // Nothing was made anew from the settings.
     ("boot-loader-pending", |m| {
         m.edit(GRUB_D, |text| super::edits::each_word(text, "crashkernel=", |_| "crashkernel=1G".into()))
@@ -60,6 +60,7 @@ pub(super) const FAULTS: &[Fault] = &[
     }),
     ("broken-configuration", |m| m.set("KDUMP_NUM_DUMPS=\"3")),
     ("broken-configuration", |m| m.set("SSH_KEY='/x")),
+    ("broken-configuration", |m| m.set("exit 0")),
     ("wrong-level", |m| m.set("MAKEDUMP_ARGS=\"-F -c -d -1\"")),
     ("wrong-level", |m| m.set("MAKEDUMP_ARGS=\"-F -c -d\"")),
     ("no-level", |m| m.set("MAKEDUMP_ARGS=\"-F -c -d x\"")),

@@ -10,7 +10,7 @@ use std::fs;
 
 use pagehaul_kdump_setup::{Facts, Stack};
 
-use crate::machine::{DRIVER, Machine, cpio};
+use crate::machine::{DRIVER, Machine, archive, cpio};
 pub use edits::Edits;
 
 /// The finding that a fault must lead to, and what is done to the machine.
@@ -76,6 +76,11 @@ const COMMON: &[Fault] = &[
     }),
     ("no-kernel", |m| m.damage(&m.kernel(), "")),
     ("no-kernel", |m| m.damage(&m.kernel(), vec![0; 4096])),
+    ("no-kernel", |m| {
+        let kernel = m.kernel();
+        m.remove(&kernel);
+        fs::create_dir(m.path(&kernel)).unwrap();
+    }),
     ("no-target", |m| {
         m.remove("/var/crash");
         m.link("/var/crash", "/nowhere");
@@ -90,6 +95,11 @@ const COMMON: &[Fault] = &[
     ("damaged-initramfs", |m| m.damage(&m.initramfs(), "no archive")),
     // With what is missed besides in an empty one.
     ("no-init", |m| m.damage(&m.initramfs(), image(m, &["etc/hostname"]))),
+    // A link to nowhere.
+    ("no-init", |m| {
+        let link = archive(&[("init", 0o120_777, "usr/lib/systemd/gone")]);
+        m.damage(&m.initramfs(), link + &image(m, &[]));
+    }),
     ("no-driver", |m| m.damage(&m.initramfs(), cpio(&["init", "usr/lib/pagehaul/makedumpfile"]))),
     ("no-initramfs-maker", |m| {
         let is_debian = m.exists("/etc/default/kdump-tools");
