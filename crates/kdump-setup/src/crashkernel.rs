@@ -91,11 +91,15 @@ pub(crate) fn installed_default(root: &Root, stack: Option<Stack>) -> &'static s
     }
 }
 
-/// The first two numbers of a package's version, without the epoch (deb-version(7)).
+/// The first two numbers of the version of a package of Debian, without the epoch (deb-version(7)).
 fn dpkg_version(status: &str, package: &str) -> Option<(u32, u32)> {
     let name = format!("Package: {package}");
     let mut lines = status.lines().skip_while(|line| *line != name).take_while(|line| !line.is_empty());
     let version = lines.find_map(|line| line.strip_prefix("Version: "))?;
+    // Ubuntu's defaults are its own.
+    if version.contains("ubuntu") {
+        return None;
+    }
     let mut numbers = version.rsplit(':').next()?.split(|next: char| !next.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
@@ -154,6 +158,7 @@ mod tests {
         };
         assert_eq!(dpkg_version(&status("1:1.8.1"), "kdump-tools"), Some((1, 8)));
         assert_eq!(dpkg_version(&status("1:1.10.9+b1"), "kdump-tools"), Some((1, 10)));
+        assert_eq!(dpkg_version(&status("1:1.6.10ubuntu2"), "kdump-tools"), None);
         assert_eq!(dpkg_version(&status("x"), "kdump-tools"), None);
         let directory = tempfile::tempdir().unwrap();
         let root = Root::open(directory.path()).unwrap();

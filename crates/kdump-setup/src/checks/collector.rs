@@ -41,7 +41,7 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
         found.push(Finding::problem(
             "broken-collector",
             format!("{path}, which writes the dump, does not run: {fault}"),
-            "kdump-tools copies the whole memory instead, which may not fit; the others write no dump",
+            "kdump-tools has an empty dump, or copies all memory, which may not fit; the others write no dump",
             "install its package again",
         ));
         return;

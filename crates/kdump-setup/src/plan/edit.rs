@@ -317,7 +317,9 @@ fn beginning(word: &[Atom]) -> String {
 /// Sets a directive of `/etc/kdump.conf`: a name and, after a blank, its value, up to a `#` or the line's end.
 pub(super) fn directive(text: &[u8], name: &str, value: &str) -> Edited {
     if let Some(at) = text.windows(2).position(|bytes| bytes == b"\r\n") {
-        let what = "the line ends in CR and LF: older scripts take the CR for a part of the value".to_owned();
+        let what =
+            "the line ends in CR and LF: kdump-utils 1.0.60 and newer take the CR for a part of the value"
+                .to_owned();
         return Err(Refused::Unclear { line: line_of(text, at), what });
     }
     let mut at = 0;
