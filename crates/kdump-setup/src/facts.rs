@@ -85,6 +85,8 @@ pub struct Firmware {
 /// What memory is used for, in bytes, by `/proc/meminfo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryUse {
+    /// Whether the file says it; all else is 0 if not.
+    pub is_known: bool,
     pub kernel: u64,
     /// Anonymous memory of processes.
     pub user: u64,
@@ -94,6 +96,19 @@ pub struct MemoryUse {
 }
 
 impl MemoryUse {
+    const UNKNOWN: Self = Self { is_known: false, kernel: 0, user: 0, cache: 0, free: 0 };
+
+    /// `None` if the size of memory or what is free is not there, or the parts are more than all of it.
+    fn read(text: &str) -> Option<Self> {
+        let bytes = |name: &str| kib(text, name)?.checked_mul(1 << 10);
+        let (total, free) = (bytes("MemTotal")?, bytes("MemFree")?);
+        let others = ["AnonPages", "Cached", "Buffers", "SwapCached"];
+        let [user, cached, buffers, swap] = others.map(|name| bytes(name).unwrap_or(0));
+        let cache = cached.checked_add(buffers)?.checked_add(swap)?;
+        let kernel = total.checked_sub(free.checked_add(user)?.checked_add(cache)?)?;
+        Some(Self { is_known: true, kernel, user, cache, free })
+    }
+
     /// What a dump of `level` has, before compression.
     pub(crate) fn kept(&self, level: u8) -> u64 {
         let parts = [
@@ -239,7 +254,7 @@ impl Facts {
         let release = Release(root.text("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned());
         let config = Config::read(root, &release);
         let memory_info = root.text("/proc/meminfo").unwrap_or_default();
-        let kib = |name: &str| kib(&memory_info, name).unwrap_or(0) << 10;
+        let kib = |name: &str| kib(&memory_info, name).and_then(|kib| kib.checked_mul(1 << 10)).unwrap_or(0);
         let reserved = ["/sys/kernel/kexec/crash_size", "/sys/kernel/kexec_crash_size"]
             .iter()
             .find_map(|path| root.number(path));
@@ -262,9 +277,6 @@ impl Facts {
         let load_command = config.as_ref().and_then(|config| root.text(config.load_command.as_ref()?));
         let capture_line = config.as_ref().and_then(|config| config.command_line.clone());
         let capture_line = capture_line.unwrap_or_else(|| command_line.clone());
-        let (free, user) = (kib("MemFree"), kib("AnonPages"));
-        let cache = kib("Cached") + kib("Buffers") + kib("SwapCached");
-        let kernel = kib("MemTotal").saturating_sub(free + user + cache);
         Self {
             has_handover: command_line
                 .iter()
@@ -326,9 +338,9 @@ impl Facts {
             // Unknown is 0, whatever is reserved.
             memory: match kib("MemTotal") {
                 0 => 0,
-                total => total + reserved.unwrap_or(0),
+                total => total.saturating_add(reserved.unwrap_or(0)),
             },
-            memory_use: MemoryUse { kernel, user, cache, free },
+            memory_use: MemoryUse::read(&memory_info).unwrap_or(MemoryUse::UNKNOWN),
             cpus: online(&root.text("/sys/devices/system/cpu/online").unwrap_or_default()),
             boot_apic_id: boot_apic_id(&root.text("/proc/cpuinfo").unwrap_or_default()),
             has_cma: root

@@ -47,6 +47,9 @@ pub(super) fn check(facts: &Facts, found: &mut Examination) {
     if reserved == 0 {
         let what = match Reservation::of(&facts.command_line, facts.memory) {
             Reservation::Absent => "no memory is reserved: the command line has no crashkernel=".to_owned(),
+            Reservation::Nothing if facts.memory == 0 => {
+                "no memory is reserved, though the command line has crashkernel=".to_owned()
+            }
             Reservation::Nothing => {
                 format!(
                     "no memory is reserved: crashkernel= gives nothing to a machine with {}",

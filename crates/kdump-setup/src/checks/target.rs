@@ -46,11 +46,18 @@ fn directory(path: &Path, config: &Config, facts: &Facts, expected: &Expected, f
     }
     // What the kernel itself has, uncompressed, is more than a level-31 dump takes.
     let (kernel, level) = (facts.memory_use.kernel, facts.level.unwrap_or(31));
-    let most = facts.memory_use.kept(level);
-    if let Some(free) = facts.target_free {
-        found.saw(format!("{path}: {} are free, the kernel has {}", mib(free), mib(kernel)));
-    } else {
-        found.not_checked(format!("how much is free at {path}"));
+    let is_known = facts.memory_use.is_known;
+    let most = if is_known { facts.memory_use.kept(level) } else { 0 };
+    match facts.target_free {
+        Some(free) if is_known => {
+            found.saw(format!("{path}: {} are free, the kernel has {}", mib(free), mib(kernel)));
+        }
+        Some(free) => found.saw(format!("{path}: {} are free", mib(free))),
+        None => found.not_checked(format!("how much is free at {path}")),
+    }
+    if !is_known {
+        let why = "/proc/meminfo does not say what memory is used for";
+        found.not_checked(format!("whether a dump fits at {path}: {why}"));
     }
     if facts.target_has_no_inodes {
         found.push(Finding::problem(
