@@ -228,6 +228,8 @@ pub struct Facts {
     pub target_unmounted: Option<PathBuf>,
     /// Bytes free at a local target, or at the first directory above it that exists.
     pub target_free: Option<u64>,
+    /// Bytes that `df` calls available there: without what is kept for root.
+    pub target_available: Option<u64>,
     /// Whether that file system can hold no more files.
     pub target_has_no_inodes: bool,
     /// Whether the private key of an ssh target exists.
@@ -379,13 +381,17 @@ impl Facts {
                 let system = path.ancestors().find_map(|path| root.file_system(path))?;
                 free_for_root(&system)
             }),
+            target_available: directory.as_ref().and_then(|path| {
+                let system = path.ancestors().find_map(|path| root.file_system(path))?;
+                system.f_bavail.checked_mul(system.f_frsize)
+            }),
             target_has_no_inodes: directory.as_ref().is_some_and(|path| {
                 // File systems that make inodes as they need them have a total of 0.
                 let system = path.ancestors().find_map(|path| root.file_system(path));
                 system.is_some_and(|system| system.f_files > 0 && system.f_ffree == 0)
             }),
             has_key: ssh.as_ref().is_some_and(|(_, key)| root.exists(key)),
-            host_is_known: ssh.as_ref().is_some_and(|(host, _)| is_known(root, host)),
+            host_is_known: ssh.as_ref().is_some_and(|(host, _)| is_known(root, host, config.as_ref())),
             missing_drivers: config
                 .as_ref()
                 .zip(contents.as_ref())
@@ -603,15 +609,20 @@ fn memmap_devices(root: &Root) -> Vec<String> {
 }
 
 /// Whether a `known_hosts` file of root or the machine has the host. Hashed names cannot be compared, and count.
-fn is_known(root: &Root, host: &str) -> bool {
+fn is_known(root: &Root, host: &str, config: Option<&Config>) -> bool {
+    let suse = config.and_then(|config| config.suse.as_ref());
+    if suse.is_some_and(|suse| suse.has_host_key) {
+        return true;
+    }
     let name = host.rsplit('@').next().unwrap_or(host);
-    ["/root/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"].iter().filter_map(|path| root.text(path)).any(
-        |text| {
-            text.lines()
-                .filter_map(|line| line.split_whitespace().next())
-                .any(|names| names.starts_with("|1|") || names.split(',').any(|known| host_of(known) == name))
-        },
-    )
+    let files = ["/root/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"];
+    // `ssh-keygen -F` of openSUSE's module-setup.sh (`kdump_init_ssh`) reads root's own.
+    let files = if suse.is_some() { &files[..1] } else { &files };
+    files.iter().filter_map(|path| root.text(path)).any(|text| {
+        text.lines()
+            .filter_map(|line| line.split_whitespace().next())
+            .any(|names| names.starts_with("|1|") || names.split(',').any(|known| host_of(known) == name))
+    })
 }
 
 /// Debian's capture kernel mounts the root file system from its initramfs, which mounts the rest; the others mount the target.

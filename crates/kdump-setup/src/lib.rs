@@ -33,7 +33,7 @@ mod units;
 pub use boot::NextBoot;
 pub use chain::{Chain, Proof, State};
 pub use checks::{Expected, check, examine};
-pub use config::{Config, CpuLimit, Stack, Target};
+pub use config::{Config, CpuLimit, Stack, SuseSettings, Target};
 pub use crashkernel::Reservation;
 pub use facts::{Collector, Facts, Firmware, Image, Lockdown, MemoryUse};
 pub use finding::{Finding, Severity};

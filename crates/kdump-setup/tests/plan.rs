@@ -157,6 +157,28 @@ fn formats_of_suse_that_filter_nothing_are_left_to_be_changed_by_hand() {
     }
 }
 
+/// What they take instead is as planned.
+#[test]
+fn settings_that_the_scripts_of_suse_ignore_are_set_all_the_same() {
+    let machine = Machine::suse();
+    for (settings, lines) in [
+        ("KDUMP_DUMPLEVEL=abc\nKDUMP_DUMPFORMAT=zstd\n", "KDUMP_DUMPLEVEL=\"31\""),
+        ("KDUMP_DUMPLEVEL=31\nKDUMP_DUMPFORMAT=ZSTD\n", "KDUMP_DUMPFORMAT=\"zstd\""),
+        ("KDUMP_DUMPLEVEL=32\nKDUMP_DUMPFORMAT=zstd\n", "KDUMP_DUMPLEVEL=\"31\""),
+    ] {
+        machine.write("/etc/sysconfig/kdump", settings);
+        let found = planned(&machine, 32);
+        let of = |path: &str| self::lines(&found).into_iter().find(|(of, _)| of == path);
+        assert_eq!(of("/etc/sysconfig/kdump").unwrap().1.replace(['\'', '"'], ""), lines.replace('"', ""));
+        apply(&machine, &found);
+        assert_eq!(planned(&machine, 32), Changes::default(), "a second time");
+    }
+    machine.write("/etc/sysconfig/kdump", "KDUMP_TRANSFER=\"/root/save\"\n");
+    let left = planned(&machine, 32).by_hand;
+    assert_eq!(left.iter().map(|left| &*left.line).collect::<Vec<_>>(), ["KDUMP_TRANSFER=\"\""]);
+    assert!(left[0].reason.starts_with("KDUMP_TRANSFER in /etc/sysconfig/kdump is set"), "{left:?}");
+}
+
 /// openSUSE's scripts put the further options last, and the last of several counts.
 #[test]
 fn further_options_of_suse_that_count_are_left_to_be_changed_by_hand() {

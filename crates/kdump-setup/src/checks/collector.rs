@@ -109,7 +109,8 @@ fn lacks_flattened(config: &Config) -> bool {
 /// makedumpfile reads the level as `atoi` does, and refuses those that are not 0 to 31.
 fn check_level(config: &Config, found: &mut Examination) {
     let (setting, file) = (config.stack.options(), config.stack.file());
-    let fix = || format!("set -d 31 in {setting} of {file}");
+    // openSUSE's scripts put their own level first.
+    let mut is_own = config.stack == Stack::Suse;
     let refused = "makedumpfile ends with an error, and no dump is written";
     let mut words = config.collector.iter();
     while let Some(word) = words.next() {
@@ -120,6 +121,11 @@ fn check_level(config: &Config, found: &mut Examination) {
                 _ => continue,
             },
         };
+        let fix = match std::mem::take(&mut is_own) {
+            true => format!("set {}=31 in {file}", Stack::SUSE_LEVEL),
+            false => format!("set -d 31 in {setting} of {file}"),
+        };
+        let fix = || fix.clone();
         let Some(levels) = levels else {
             found.push(Finding::problem("wrong-level", "the option -d has no dump level", refused, fix()));
             continue;

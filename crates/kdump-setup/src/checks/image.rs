@@ -22,6 +22,10 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
             return;
         }
         let why = "the capture kernel cannot be loaded, or finds no root file system and no target";
+        if config.stack == Stack::Suse && facts.loaded && facts.has_initramfs_maker {
+            found.push(made_again(path.to_string(), reload));
+            return;
+        }
         found.push(Finding::problem("no-initramfs", what, why, reload));
         check_maker(config, facts, found);
         return;
@@ -103,13 +107,22 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
     }
 }
 
+/// The loaded capture kernel has its copy of it. load.sh makes it again (`rebuild_kdumprd`) when kdump.service starts.
+fn made_again(path: String, reload: &str) -> Finding {
+    let what = format!("{path} does not exist, which the loaded capture kernel was loaded with");
+    let why = "after the next boot no capture kernel is loaded until kdump.service has made it again";
+    Finding::warning("no-initramfs", what, why, reload)
+}
+
 /// How the initramfs shows that it is of another kernel than the running one: by its modules, or, if they are not known, by its name.
 fn other_kernel(facts: &Facts, image: &Image) -> Option<String> {
     let release = &facts.release.0;
     let releases = facts.contents.as_ref().map(Initramfs::releases).unwrap_or_default();
     // Another kernel may be configured.
     let kernel = facts.kernel.as_ref().map(|kernel| kernel.file().to_string_lossy().into_owned());
-    let is_its = |of: &String| of == release || kernel.as_ref().is_some_and(|kernel| kernel.ends_with(&**of));
+    // The name of its file or, on openSUSE, of the directory has it.
+    let is_of = |kernel: &String, of: &str| kernel.ends_with(of) || kernel.contains(&format!("/{of}/"));
+    let is_its = |of: &String| of == release || kernel.as_ref().is_some_and(|kernel| is_of(kernel, of));
     if !releases.is_empty() {
         return (!releases.iter().any(is_its))
             .then(|| format!("has modules of {} and not of", releases.join(", ")));

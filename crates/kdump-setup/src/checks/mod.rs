@@ -14,6 +14,7 @@ mod pstore;
 mod reservation;
 mod ssh;
 mod storage;
+mod suse;
 mod target;
 mod triggers;
 mod units;
@@ -44,8 +45,12 @@ pub fn examine(facts: &Facts, expected: &Expected) -> Chain {
             image::check(config, facts, found.link(Link::Initramfs));
             units::check(config, facts, found.link(Link::Units));
             storage::check(config, facts, found.link(Link::Mounts));
-            target::check(config, facts, expected, found.link(Link::Target));
-            collector::check(config, facts, found.link(Link::Program));
+            suse::check(config, facts, &mut found);
+            // A command may do all of it.
+            if !suse::transfers(config) {
+                target::check(config, facts, expected, found.link(Link::Target));
+                collector::check(config, facts, found.link(Link::Program));
+            }
             encryption::check(config, facts, found.link(Link::Program));
         }
     }

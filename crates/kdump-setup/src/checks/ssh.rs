@@ -7,8 +7,12 @@ use crate::finding::Finding;
 
 pub(super) fn check(host: &str, key: &Path, config: &Config, facts: &Facts, found: &mut Examination) {
     let propagate = match config.stack {
-        Stack::KdumpTools => "kdump-config propagate",
-        _ => "kdumpctl propagate",
+        Stack::KdumpTools => "kdump-config propagate".to_owned(),
+        Stack::KdumpUtils => "kdumpctl propagate".to_owned(),
+        // Its scripts have no such command.
+        Stack::Suse => {
+            format!("ssh-keygen -N '' -f {}; ssh-copy-id {host}; {}", key.display(), config.stack.reload())
+        }
     };
     let why =
         "in a capture kernel ssh cannot ask for a password or confirmation: it fails, and nothing is sent";
@@ -21,7 +25,7 @@ pub(super) fn check(host: &str, key: &Path, config: &Config, facts: &Facts, foun
     match &facts.key_fault {
         _ if !facts.has_key => {
             let what = format!("the key {path} for {host} does not exist");
-            found.push(Finding::problem("no-ssh-key", what, why, propagate));
+            found.push(Finding::problem("no-ssh-key", what, why, &propagate));
         }
         Some(fault) => {
             let fix = format!("chmod 600 {path}, or make a key without a passphrase: rm {path}; {propagate}");

@@ -85,7 +85,7 @@ fn directory(path: &Path, config: &Config, facts: &Facts, expected: &Expected, f
             "the dump may end early, and is then marked incomplete",
             format!("exclude more (-d 31), remove old dumps from {path}, or choose a larger target"),
         )),
-        _ => {}
+        _ => super::suse::kept_free(config, facts, most).into_iter().for_each(|deleted| found.push(deleted)),
     }
     if let (Some(rate), Some(planned)) = (facts.target_rate, expected.disk)
         && rate < planned

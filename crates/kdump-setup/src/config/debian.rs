@@ -51,12 +51,13 @@ pub(super) fn parse(text: &[u8], root: &Root, release: &Release) -> Config {
         initramfs: vec![or("KDUMP_INITRD", "/var/lib/kdump/initrd.img").into()],
         // The default depends on the machine.
         load_command: set.get("KDUMP_CMDLINE_APPEND").map(|_| format!("{directory}/kexec_cmd").into()),
+        suse: None,
     }
 }
 
 /// A directory with what a shell puts in place of variables of the file and of `$(hostname)`. What is computed otherwise ends it:
 /// the directory above it is known.
-fn expanded(directory: &str, set: &HashMap<String, String>, root: &Root) -> String {
+pub(super) fn expanded(directory: &str, set: &HashMap<String, String>, root: &Root) -> String {
     let host = root.text("/proc/sys/kernel/hostname").unwrap_or_default();
     let mut out = directory.replace("$(hostname)", host.trim()).replace("`hostname`", host.trim());
     for (name, value) in set {

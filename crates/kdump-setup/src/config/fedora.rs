@@ -86,6 +86,7 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
         own: 0,
         initramfs: kernel.initramfs,
         load_command: None,
+        suse: None,
     }
 }
 

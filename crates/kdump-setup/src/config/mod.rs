@@ -9,6 +9,7 @@ mod kdump_target;
 mod kdumpctl;
 mod options;
 mod suse;
+mod suse_options;
 
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ use crate::release::Release;
 use crate::root::Root;
 pub use cpu_limit::CpuLimit;
 pub(crate) use cpu_limit::{END, LIMITS, is_of};
+pub use suse::SuseSettings;
 
 /// Whose scripts run kdump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -62,6 +64,11 @@ impl Stack {
     pub(crate) const SUSE_CPUS: &'static str = "KDUMP_CPUS";
     /// Codec of the dump, whether it is ELF, or copied, or none.
     pub(crate) const SUSE_FORMAT: &'static str = "KDUMP_DUMPFORMAT";
+
+    /// A command that is in place of all that openSUSE's scripts do.
+    pub(crate) const SUSE_TRANSFER: &'static str = "KDUMP_TRANSFER";
+    /// openSUSE's setting of the dump level, which comes before its [`options`](Self::options).
+    pub(crate) const SUSE_LEVEL: &'static str = "KDUMP_DUMPLEVEL";
 
     /// The file with the settings of the capture kernel's command line.
     pub(crate) const fn command_line_file(self) -> &'static str {
@@ -167,6 +174,8 @@ pub struct Config {
     pub not_understood: Option<String>,
     /// The file in which the scripts keep the command that loaded the capture kernel, if `append` is configured.
     pub load_command: Option<PathBuf>,
+    /// What only openSUSE's scripts have.
+    pub suse: Option<SuseSettings>,
 }
 
 impl Config {
@@ -194,7 +203,7 @@ impl Config {
         let mut config = match stack {
             Stack::KdumpTools => debian::parse(&text, root, release),
             Stack::KdumpUtils => fedora::parse(&String::from_utf8_lossy(&text), root, release),
-            Stack::Suse => suse::parse(&text, release),
+            Stack::Suse => suse::parse(&text, root, release),
         };
         if let Some(error) = unread {
             config.not_understood = Some(format!("{} cannot be read: {error}", stack.file()));

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::collector;
 use super::cpus;
 use super::edit::{self, Refused, Wanted, Wanted::Words};
-use crate::config::{Config, Stack};
+use crate::config::{Config, Stack, SuseSettings};
 use crate::facts::Facts;
 use crate::root::Root;
 
@@ -137,8 +137,11 @@ pub fn changes(root: &Root, facts: &Facts, config: &Config, wanted: &Settings) -
             let file = config.stack.file();
             cpus::plan_suse(&mut files, config, wanted.cpus);
             let is_filtered = config.collector.first().is_some_and(|program| program == "makedumpfile");
+            let suse = config.suse.as_ref();
             if let Some(reason) = unclear {
-                let line = if is_filtered {
+                let line = if suse.is_some_and(|suse| suse.transfer.is_some()) {
+                    format!("{}=\"\"", Stack::SUSE_TRANSFER)
+                } else if is_filtered {
                     format!("MAKEDUMPFILE_OPTIONS=\"{}\"", config.further_options().0.join(" "))
                 } else {
                     let planned = wanted.codec.and_then(suse_format).unwrap_or("compressed");
@@ -146,7 +149,9 @@ pub fn changes(root: &Root, facts: &Facts, config: &Config, wanted: &Settings) -
                 };
                 files.leave(file, COLLECT, reason, line);
             }
-            if is_filtered && collector != config.collector {
+            // What the scripts take instead may be as planned already.
+            let is_replaced = suse.is_some_and(SuseSettings::replaces_collector);
+            if is_filtered && (is_replaced || collector != config.collector) {
                 let level = wanted.level.to_string();
                 files.assign(file, COLLECT, "KDUMP_DUMPLEVEL", Wanted::Value(&level));
                 if let Some(format) = wanted.codec.and_then(suse_format) {

@@ -14,6 +14,13 @@ impl Config {
         // openSUSE's scripts choose the program, and put these options last. A plan changes none of them.
         let setting = self.stack.options();
         if self.stack == Stack::Suse {
+            if self.suse.as_ref().is_some_and(|suse| suse.transfer.is_some()) {
+                let setting = Stack::SUSE_TRANSFER;
+                return Some(format!(
+                    "{setting} in {} is set: it is in place of makedumpfile",
+                    self.stack.file()
+                ));
+            }
             let format = Stack::SUSE_FORMAT;
             match self.collector.first().map(String::as_str) {
                 None => {

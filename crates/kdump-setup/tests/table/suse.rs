@@ -12,9 +12,9 @@ pub(super) const FAULTS: &[Fault] = &[
     ("broken-configuration", |m| m.set("KDUMP_SAVEDIR='/var/crash")),
     ("copies-memory", |m| m.set("KDUMP_DUMPFORMAT=raw")),
     ("no-dump", |m| m.set("KDUMP_DUMPFORMAT=none")),
-    ("no-level", |m| m.set("KDUMP_DUMPLEVEL=x")),
-    ("wrong-level", |m| m.set("KDUMP_DUMPLEVEL=32")),
-    ("wrong-level", |m| m.set("KDUMP_DUMPLEVEL=\"\"")),
+    ("broken-configuration", |m| m.set("KDUMP_DUMPLEVEL=x")),
+    ("no-level", |m| m.set("KDUMP_DUMPLEVEL=32")),
+    ("no-level", |m| m.set("MAKEDUMPFILE_OPTIONS=\"-d x\"")),
     ("no-ssh-key", |m| {
         m.set("KDUMP_SAVEDIR=ssh://kdump@host/crash");
         m.write("/root/.ssh/known_hosts", "host ssh-ed25519 AAAA");
