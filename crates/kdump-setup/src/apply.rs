@@ -1,6 +1,7 @@
 //! Writes what a plan changes, and restores what was there before.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -122,6 +123,7 @@ pub fn apply(root: &Root, changes: &[Change]) -> Result<(), ApplyError> {
         return Ok(());
     }
     check(root, changes)?;
+    let _lock = lock(root)?;
     let earlier: Vec<Applied> = state::read(root, STATE)?.unwrap_or_default();
     // First, so that all that is written can be undone.
     state::save(root, STATE, &recorded(earlier.clone(), changes))?;
@@ -170,6 +172,11 @@ fn recorded(mut applied: Vec<Applied>, changes: &[Change]) -> Vec<Applied> {
 /// Restores the files as they were before the first [`apply`], all or none of them, and returns their paths.
 pub fn undo(root: &Root) -> Result<Vec<PathBuf>, ApplyError> {
     let saved = root.path(state::path(STATE));
+    // Nothing is made where nothing was.
+    if state::read::<Vec<Applied>>(root, STATE)?.is_none() {
+        return Err(ApplyError::Nothing(saved));
+    }
+    let _lock = lock(root)?;
     let Some(applied) = state::read::<Vec<Applied>>(root, STATE)? else {
         return Err(ApplyError::Nothing(saved));
     };
@@ -198,6 +205,15 @@ pub fn undo(root: &Root) -> Result<Vec<PathBuf>, ApplyError> {
     }
     state::remove(root, STATE)?;
     Ok(restored)
+}
+
+/// Locks what was applied: of two that write at once, one would take what the other saved for its own. Removes what those left that
+/// were killed.
+fn lock(root: &Root) -> Result<OwnedFd, ApplyError> {
+    let lock = state::lock(root)?;
+    root.remove_left_by(&state::path(STATE));
+    FILES.iter().for_each(|file| root.remove_left_by(Path::new(file)));
+    Ok(lock)
 }
 
 fn write_change(root: &Root, Change { path, before, after, .. }: &Change) -> Result<(), ApplyError> {

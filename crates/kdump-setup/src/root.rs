@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -18,6 +18,8 @@ const MAX_BYTES: u64 = 64 << 20;
 const MAX_LINKS: usize = 40;
 /// How often a path is tried whose directories move meanwhile.
 const MAX_TRIES: usize = 128;
+/// How the names begin of files that replace others once they are whole; the number of the process and the file's name follow.
+const TEMPORARY: &str = ".pagehaul-";
 
 /// The directory below which a machine's files are: `/`, or a copy of some of them. Links in it lead to files below it, as they
 /// do on the machine itself.
@@ -152,7 +154,7 @@ impl Root {
         old.as_ref().map_or(Ok(()), require_regular)?;
         let mode = Mode::from_raw_mode(if private || old.is_some() { 0o600 } else { 0o666 });
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut temporary = OsString::from(".pagehaul-");
+        let mut temporary = OsString::from(TEMPORARY);
         temporary.push(std::process::id().to_string());
         temporary.push("-");
         temporary.push(&name);
@@ -173,6 +175,36 @@ impl Root {
         }
         written?;
         Ok(rustix::fs::fsync(&directory)?)
+    }
+
+    /// Makes a directory, and locks it until the descriptor is closed. Fails with `WouldBlock` if another program has locked it for as
+    /// long as `patience`.
+    pub(crate) fn lock(&self, directory: &Path, patience: Duration) -> io::Result<OwnedFd> {
+        use rustix::fs::{FlockOperation, flock};
+        self.create_directory(directory, 0)?;
+        let opened = self.open_at(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let start = Instant::now();
+        loop {
+            match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::AGAIN) if start.elapsed() < patience => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                locked => return Ok(locked.map(|()| opened)?),
+            }
+        }
+    }
+
+    /// Removes what processes left that were killed while they replaced `path`. None may be doing that.
+    pub(crate) fn remove_left_by(&self, path: &Path) {
+        let Ok((directory, name)) = self.place(path) else { return };
+        let Ok(entries) = rustix::fs::Dir::read_from(&directory) else { return };
+        for entry in entries.flatten() {
+            let number = entry.file_name().to_bytes().strip_prefix(TEMPORARY.as_bytes());
+            let number = number.and_then(|rest| rest.strip_suffix(name.as_bytes())?.strip_suffix(b"-"));
+            if number.is_some_and(|number| number.iter().all(u8::is_ascii_digit)) {
+                let _ = rustix::fs::unlinkat(&directory, entry.file_name(), AtFlags::empty());
+            }
+        }
     }
 
     /// Fails where [`replace`](Self::replace) would, as far as that can be seen without writing.

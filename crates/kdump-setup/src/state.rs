@@ -1,7 +1,9 @@
 //! What is kept for later: `/var/lib/pagehaul/kdump`.
 
 use std::io;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -33,6 +35,14 @@ pub enum StateError {
 /// Where a file of that directory is on the machine.
 pub fn path(name: &str) -> PathBuf {
     PathBuf::from(DIRECTORY).join(name)
+}
+
+/// Keeps other programs that ask for it from changing anything until it is dropped.
+pub(crate) fn lock(root: &Root) -> Result<OwnedFd, StateError> {
+    /// Far longer than files are written.
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let locked = root.lock(Path::new(DIRECTORY), PATIENCE);
+    locked.map_err(|source| StateError::Io { path: root.path(DIRECTORY), action: "lock", source })
 }
 
 /// Reads what was saved. `None` if nothing was.

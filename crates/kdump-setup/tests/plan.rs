@@ -368,3 +368,49 @@ fn an_application_that_stops_half_way_says_what_is_changed() {
     let restored = pagehaul_kdump_setup::apply::undo(&root).unwrap();
     assert_eq!(restored, [std::path::PathBuf::from("/etc/default/grub.d/kdump-tools.cfg")]);
 }
+
+/// Each read the files before the others wrote.
+#[test]
+fn what_several_applications_wrote_at_once_is_undone() {
+    for machine in [Machine::debian(), Machine::fedora(), Machine::suse()] {
+        let root = Root::open(machine.path("/")).unwrap();
+        let start = std::sync::Barrier::new(3);
+        for round in 0..16 {
+            let found = planned(&machine, 4);
+            assert!(found.files.len() > 1, "{found:?}");
+            let results: Vec<_> = std::thread::scope(|scope| {
+                let apply = || {
+                    start.wait();
+                    pagehaul_kdump_setup::apply::apply(&root, &found.files)
+                };
+                let threads: Vec<_> = (0..3).map(|_| scope.spawn(apply)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{round}: {results:?}");
+            let restored = pagehaul_kdump_setup::apply::undo(&root).unwrap();
+            assert_eq!(restored.len(), found.files.len());
+            for change in &found.files {
+                assert_eq!(root.read(&change.path).ok(), change.before, "{}", change.path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn files_that_a_killed_application_left_are_removed() {
+    let machine = Machine::debian();
+    let left = [
+        "/var/lib/pagehaul/kdump/.pagehaul-4194000-apply.json",
+        "/etc/default/.pagehaul-4194000-kdump-tools",
+        "/etc/default/grub.d/.pagehaul-17-kdump-tools.cfg",
+    ];
+    let others = ["/etc/default/.pagehaul-x-kdump-tools", "/etc/default/.pagehaul-4194000-other"];
+    left.iter().chain(&others).for_each(|path| machine.write(path, "half"));
+    let root = Root::open(machine.path("/")).unwrap();
+    pagehaul_kdump_setup::apply::apply(&root, &planned(&machine, 4).files).unwrap();
+    assert!(!left.iter().any(|path| machine.exists(path)));
+    left.iter().for_each(|path| machine.write(path, "half"));
+    pagehaul_kdump_setup::apply::undo(&root).unwrap();
+    assert!(!left.iter().any(|path| machine.exists(path)));
+    assert!(others.iter().all(|path| machine.exists(path)));
+}
