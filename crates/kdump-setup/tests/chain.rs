@@ -48,6 +48,15 @@ fn healthy() -> Vec<(&'static str, Machine)> {
         let options = "noauto,x-systemd.automount";
         m.write("/etc/fstab", &format!("/dev/sda1 / ext4 defaults\n/dev/sdb1 /var ext4 {options} 0 2\n"));
     });
+    // What is empty is the default.
+    let empty = with(Machine::suse(), |m| {
+        m.set(
+            "KDUMP_DUMPLEVEL=\"\"\nKDUMP_DUMPFORMAT=\"\"\nKDUMP_FREE_DISK_SIZE=\"\"\nKDUMP_SSH_IDENTITY=\"\"",
+        );
+        m.set("KDUMP_SAVEDIR=scp://kdump@host/crash");
+        m.ssh_target();
+        fs::rename(m.path("/root/.ssh/kdump_id_rsa"), m.path("/root/.ssh/id_ed25519")).unwrap();
+    });
     vec![
         ("debian", Machine::debian()),
         ("debian, defaults of its packages", defaults),
@@ -55,6 +64,7 @@ fn healthy() -> Vec<(&'static str, Machine)> {
         ("fedora", Machine::fedora()),
         ("fedora, LUKS with handed keys, lockdown", handed),
         ("suse", Machine::suse()),
+        ("suse, empty values, to scp", empty),
         ("debian, automount", automount),
     ]
 }
@@ -108,7 +118,7 @@ fn each_fault_is_found_alone() {
         }
     }
     // The guide has this number (docs/guide/src/check.md).
-    assert_eq!(count, 266);
+    assert_eq!(count, 275);
 }
 
 #[test]
