@@ -232,6 +232,10 @@ fn a_configured_kernel_must_exist() {
     for version in ["5.0-default", "/boot/vmlinuz-5.0-default"] {
         let machine = with(&format!("KDUMP_KERNELVER={version}"));
         assert_eq!(found(&machine), [(Severity::Problem, "no-kernel")], "{version}");
+        // What was made for an earlier one is loaded before.
+        let unit = "/usr/lib/systemd/system/kdump-early.service";
+        machine.link("/etc/systemd/system/multi-user.target.wants/kdump-early.service", unit);
+        assert_eq!(found(&machine), [(Severity::Warning, "no-kernel")], "{version}");
         machine.write("/boot/vmlinuz-5.0-default", "kernel");
         assert_eq!(found(&machine), [], "{version}");
     }

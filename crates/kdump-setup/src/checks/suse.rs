@@ -3,7 +3,7 @@
 use super::mib::mib;
 use crate::chain::Examination;
 use crate::config::{Config, Stack, SuseSettings, Target};
-use crate::facts::Facts;
+use crate::facts::{Facts, Image};
 use crate::finding::Finding;
 use crate::link::Link;
 
@@ -12,6 +12,7 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
     let file = config.stack.file();
     settings(suse, file, found.link(Link::CommandLine));
     firmware_dump(suse, file, found.link(Link::CommandLine));
+    kernel(suse, facts, file, found.link(Link::Kernel));
     if let Some(command) = &suse.transfer {
         let what = format!(
             "{} in {file}, `{command}`, is in place of all that kdump-save does",
@@ -101,6 +102,23 @@ fn firmware_dump(suse: &SuseSettings, file: &str, found: &mut Examination) {
         Some(Some(true)) => found.not_checked("a dump by the firmware (KDUMP_FADUMP)"),
         Some(None) => found.not_checked("whether the kernel has KDUMP_FADUMP: nothing is in /sys/kernel"),
     }
+}
+
+/// mkdumprd ends without the configured kernel, and with it `load.sh --update` of kdump.service.
+fn kernel(suse: &SuseSettings, facts: &Facts, file: &str, found: &mut Examination) {
+    let is_there = |image: &Option<Image>| image.as_ref().is_some_and(|image| image.modified.is_some());
+    // That it is not there has a finding already.
+    let Some(version) = suse.missing_kernel.as_ref().filter(|_| is_there(&facts.kernel)) else { return };
+    let what = format!("there is no kernel for KDUMP_KERNELVER={version} in {file}");
+    let fix = format!("correct KDUMP_KERNELVER in {file}, then {}", Stack::Suse.reload());
+    found.push(if suse.loads_early && is_there(&facts.initramfs) {
+        let why =
+            "mkdumprd and kdump.service fail: kdump-early.service loads an earlier kernel and configuration";
+        Finding::warning("no-kernel", what, why, fix)
+    } else {
+        let why = "mkdumprd and kdump.service fail, and no capture kernel is loaded at the next boot";
+        Finding::problem("no-kernel", what, why, fix)
+    });
 }
 
 /// kdump-save deletes the dump (`main`) where `df` says that less than `KDUMP_FREE_DISK_SIZE` is available then. `most` is what the

@@ -8,6 +8,8 @@ use crate::release::Release;
 use crate::root::Root;
 use crate::{shell, ssh};
 
+const EARLY: &str = "/etc/systemd/system/multi-user.target.wants/kdump-early.service";
+
 /// What only openSUSE's scripts have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SuseSettings {
@@ -31,6 +33,10 @@ pub struct SuseSettings {
     pub(crate) kept_free: u64,
     /// Whether older dumps are deleted before.
     pub(crate) deletes_older: bool,
+    /// `KDUMP_KERNELVER`, if there is no such kernel.
+    pub(crate) missing_kernel: Option<String>,
+    /// Whether kdump-early.service loads what is there at boot, before mkdumprd runs.
+    pub(crate) loads_early: bool,
     /// Whether the key of the target's host is configured, or none is asked for.
     pub(crate) has_host_key: bool,
 }
@@ -123,6 +129,13 @@ pub(super) fn parse(text: &[u8], root: &Root, release: &Release) -> Config {
             let dumps = dumps.filter(|name| is_dump(name)).count();
             kept < 0 && dumps > 0 || kept > 0 && usize::try_from(kept).is_ok_and(|kept| dumps > kept)
         }),
+        missing_kernel: {
+            let version = options.text("KDUMP_KERNELVER");
+            let paths = kernels(version);
+            let is_missing = !paths.is_empty() && !paths.iter().any(|path| root.exists(path));
+            is_missing.then(|| version.to_owned())
+        },
+        loads_early: root.link(EARLY).is_some() || root.exists(EARLY),
         has_host_key: !options.text("KDUMP_HOST_KEY").is_empty(),
         computed,
         ignored: options.ignored.clone(),
@@ -133,7 +146,8 @@ pub(super) fn parse(text: &[u8], root: &Root, release: &Release) -> Config {
         target,
         collector,
         compressor: None,
-        kernels: kernels(options.text("KDUMP_KERNELVER"), release),
+        // The link to what was loaded last, which mkdumprd makes.
+        kernels: vec!["/var/lib/kdump/kernel".into(), format!("/boot/vmlinuz-{release}").into()],
         command_line,
         is_append_set: false,
         fail_command: None,
@@ -208,10 +222,10 @@ fn key(options: &Options, root: &Root) -> PathBuf {
     usable.or(copied.first().copied()).or(keys.first()).cloned().unwrap_or_default()
 }
 
-/// Where mkdumprd looks for the kernel. It asks the boot loader's pbl for one if none is configured.
-fn kernels(configured: &str, release: &Release) -> Vec<PathBuf> {
+/// The kernel that `KDUMP_KERNELVER` names, where mkdumprd looks for it. Without it, mkdumprd asks the boot loader's pbl for one.
+fn kernels(configured: &str) -> Vec<PathBuf> {
     if configured.is_empty() || is_computed(configured) {
-        return vec!["/var/lib/kdump/kernel".into(), format!("/boot/vmlinuz-{release}").into()];
+        return Vec::new();
     }
     if configured.starts_with('/') {
         return vec![configured.into()];
