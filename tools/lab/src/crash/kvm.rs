@@ -28,7 +28,7 @@ pub(super) fn probe(tools: &Tools, kernel: &Kernel) -> Result<()> {
         clock: None,
         devices: &[],
         arguments: &[],
-        directory: &directory.path(),
+        directory: directory.path(),
         silence: Duration::from_secs(15),
         limit: Duration::from_secs(30),
         boot: Duration::MAX,
