@@ -375,7 +375,7 @@ fn memory_of_an_unknown_size_is_not_planned_for() {
     let root = directory.path();
     fs::remove_file(root.join("proc/meminfo")).unwrap();
     let (status, _, error) = kdump("plan", root, &[]);
-    assert!(status == Some(1) && error.contains("give --memory"), "{error}");
+    assert!(status == Some(1) && error.contains("by a --memory"), "{error}");
     assert_eq!(kdump("plan", root, &["--memory", "1T"]).0, Some(0));
 }
 
