@@ -10,8 +10,9 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
     let reload = config.stack.reload();
     let Some(made) = image.modified else {
         let what = format!("{path} does not exist");
-        // Nothing is made for a kernel that does not exist, which has its own finding.
-        if config.remakes_initramfs && facts.kernel.as_ref().is_none_or(|kernel| kernel.modified.is_none()) {
+        // It is named after the kernel, which has its own finding.
+        let has_kernel = facts.kernel.as_ref().is_some_and(|kernel| kernel.modified.is_some());
+        if config.stack == Stack::KdumpUtils && !has_kernel {
             found.not_checked(format!("{what}, and neither does its kernel"));
             return;
         }
