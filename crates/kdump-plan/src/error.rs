@@ -10,7 +10,9 @@ pub enum PlanError {
     #[error(transparent)]
     Bench(#[from] BenchError),
     /// The size of the machine's memory is not known.
-    #[error("the size of the memory is not known, neither by MemTotal of /proc/meminfo nor by a --memory of more than 0")]
+    #[error(
+        "the size of the memory is not known, neither by MemTotal of /proc/meminfo nor by a --memory of more than 0"
+    )]
     NoMemory,
     /// A file of rates cannot be read.
     #[error("cannot read {path}: {source}", path = path.display())]

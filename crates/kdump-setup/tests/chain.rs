@@ -118,7 +118,7 @@ fn each_fault_is_found_alone() {
         }
     }
     // The guide has this number (docs/guide/src/check.md).
-    assert_eq!(count, 275);
+    assert_eq!(count, 278);
 }
 
 #[test]

@@ -298,15 +298,17 @@ fn an_interrupted_command_leaves_no_part_of_its_bar() {
     let setup = Setup::noisy();
     for columns in [80, 200] {
         let terminal = Terminal::new(columns);
-        // A pipe that nobody reads holds the capture until the bar is there.
+        // A pipe of which only the dump's beginning is read holds the capture until the bar is there.
         let mut capture = command(&setup, &["capture", "-d", "0", "-c", "none", "vmcore", "-"]);
         let mut child =
             capture.stdout(Stdio::piped()).stderr(terminal.slave.try_clone().unwrap()).spawn().unwrap();
         drop(capture);
+        let mut dump = child.stdout.take().unwrap();
+        dump.read_exact(&mut [0; 4096]).unwrap();
         terminal.wait_for("ETA");
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-        std::io::copy(&mut child.stdout.take().unwrap(), &mut std::io::sink()).unwrap();
+        std::io::copy(&mut dump, &mut std::io::sink()).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(3));
         let text = terminal.text();
         let lines = screen(&text, usize::from(columns));

@@ -107,7 +107,8 @@ aside no-initramfs "$initrd"
 # An initramfs without modules.
 mv "$initrd" "$initrd.aside"
 mkdir -p /lab/empty
-: >/lab/empty/init
+echo '#!/bin/sh' >/lab/empty/init
+chmod +x /lab/empty/init
 (cd /lab/empty && echo init | cpio --quiet -o -H newc | gzip) >"$initrd"
 fault no-driver
 mv "$initrd.aside" "$initrd"

@@ -3,6 +3,8 @@ use crate::config::{Config, Stack, Target};
 use crate::facts::Facts;
 use crate::finding::Finding;
 
+const REFUSED: &str = "makedumpfile ends with an error, and no dump is written";
+
 pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
     let Some(program) = config.collector.first() else {
         let (setting, file) = (Stack::SUSE_FORMAT, config.stack.file());
@@ -71,6 +73,7 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
                     Stack::KdumpUtils => {
                         "makedumpfile --check-params refuses the options, mkdumprd builds no initramfs, and kdump does not start"
                     }
+                    Stack::Suse => REFUSED,
                     // The status of its pipe is that of what compresses; older ones copy all memory then.
                     _ => "makedumpfile ends with an error: kdump-tools has an empty dump, or copies all memory, which may not fit",
                 },
@@ -111,7 +114,6 @@ fn check_level(config: &Config, found: &mut Examination) {
     let (setting, file) = (config.stack.options(), config.stack.file());
     // openSUSE's scripts put their own level first.
     let mut is_own = config.stack == Stack::Suse;
-    let refused = "makedumpfile ends with an error, and no dump is written";
     let mut words = config.collector.iter();
     while let Some(word) = words.next() {
         let levels = match word.as_str() {
@@ -127,13 +129,13 @@ fn check_level(config: &Config, found: &mut Examination) {
         };
         let fix = || fix.clone();
         let Some(levels) = levels else {
-            found.push(Finding::problem("wrong-level", "the option -d has no dump level", refused, fix()));
+            found.push(Finding::problem("wrong-level", "the option -d has no dump level", REFUSED, fix()));
             continue;
         };
         // Several are tried in turn. What a shell computes is not known here.
         for level in levels.split(',').filter(|level| !level.contains(['$', '`'])) {
             // What follows the number does not count.
-            let sign = usize::from(level.starts_with('-'));
+            let sign = usize::from(level.starts_with(['-', '+']));
             let digits = level[sign..].bytes().take_while(u8::is_ascii_digit).count();
             // `0x1f` is the number 0 and a rest.
             let is_hexadecimal =
@@ -146,9 +148,9 @@ fn check_level(config: &Config, found: &mut Examination) {
                     "makedumpfile takes it for 0: the dump has all memory, takes longer, and may not fit",
                     fix(),
                 ));
-            } else if !level[..sign + digits].parse().is_ok_and(|level: u8| level <= 31) {
+            } else if !level[..sign + digits].parse().is_ok_and(|level: i64| (0..=31).contains(&level)) {
                 let what = format!("the dump level is {level}, and not one of 0 to 31");
-                found.push(Finding::problem("wrong-level", what, refused, fix()));
+                found.push(Finding::problem("wrong-level", what, REFUSED, fix()));
             }
         }
     }

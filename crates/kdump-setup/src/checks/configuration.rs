@@ -58,8 +58,13 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
         found.push(Finding::problem(
             "broken-configuration",
             refused.clone(),
-            "kdumpctl ends with an error, and loads no capture kernel",
-            format!("correct {file}"),
+            match config.stack {
+                Stack::KdumpUtils => {
+                    "kdumpctl ends, or mkdumprd, which it calls: no capture kernel is loaded"
+                }
+                _ => "no capture kernel is loaded, and no dump written",
+            },
+            format!("correct it, then {}", config.stack.reload()),
         ));
     } else if let Some(line) = config.carriage_return {
         found.push(carriage_return(file, line));

@@ -17,8 +17,8 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
             return;
         }
         if config.remakes_initramfs && facts.has_initramfs_maker {
-            let why = "the next start of kdump makes it anew; what is loaded already has its copy in memory, and a crash before \
-                       the next one is loaded leaves no dump";
+            let why = "what is loaded has its copy in memory; after the next boot, a crash before kdump has made and loaded it \
+                       anew leaves no dump";
             found.push(Finding::warning("no-initramfs", what, why, reload));
             return;
         }

@@ -29,7 +29,7 @@ pub(super) fn parse(text: &[u8], root: &Root, release: &Release) -> Config {
     collector.extend(words(&or("MAKEDUMP_ARGS", "-F -c -d 31")));
     Config {
         stack,
-        enabled: or("USE_KDUMP", "0") != "0",
+        enabled: is_enabled(&or("USE_KDUMP", "0")),
         target,
         collector,
         // As it is without the setting.
@@ -41,8 +41,8 @@ pub(super) fn parse(text: &[u8], root: &Root, release: &Release) -> Config {
         command_line: given("KDUMP_CMDLINE").map(|line| words(line)),
         is_append_set: given("KDUMP_CMDLINE_APPEND").is_some(),
         fail_command: given("KDUMP_FAIL_CMD").map(|command| words(command)),
-        fault: fault.or_else(|| ends(stack.file(), text)),
-        refused: None,
+        fault,
+        refused: ends(stack.file(), text),
         carriage_return: None,
         not_understood,
         append: words(&or("KDUMP_CMDLINE_APPEND", stack.default_append())),
@@ -53,6 +53,11 @@ pub(super) fn parse(text: &[u8], root: &Root, release: &Release) -> Config {
         load_command: set.get("KDUMP_CMDLINE_APPEND").map(|_| format!("{directory}/kexec_cmd").into()),
         suse: None,
     }
+}
+
+/// `[ "$USE_KDUMP" -ne 0 ] || exit 0` of /etc/init.d/kdump-tools: what is no number ends it, too. What a shell computes is not known.
+fn is_enabled(value: &str) -> bool {
+    value.contains(['$', '`']) || value.trim().parse::<i64>().is_ok_and(|number| number != 0)
 }
 
 /// A directory with what a shell puts in place of variables of the file and of `$(hostname)`. What is computed otherwise ends it:

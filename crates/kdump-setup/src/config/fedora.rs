@@ -76,8 +76,10 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
         command_line: set.get("KDUMP_COMMANDLINE").filter(|line| !line.is_empty()).map(|line| words(line)),
         is_append_set: false,
         fail_command: None,
-        fault: fault.or_else(|| ends(stack.command_line_file(), &settings)),
-        refused: refused.map(|(line, why)| format!("{}, line {line}: {why}", stack.file())),
+        fault,
+        refused: refused
+            .map(|(line, why)| format!("{}, line {line}: {why}", stack.file()))
+            .or_else(|| ends(stack.command_line_file(), &settings)),
         carriage_return: lines.iter().find(|line| line.has_return).map(|line| line.number),
         not_understood: not_understood.or(computed).or_else(|| unclear(reader, &lines)),
         append: words(append),

@@ -35,7 +35,7 @@ impl Config {
     /// `verify_core_collector`). Neither the list nor the program's file has a name that begins so: newer versions may know more.
     pub(crate) fn unknown_option(&self, program: &[u8]) -> Option<String> {
         let (name, options) = self.collector.split_first()?;
-        if self.stack == Stack::Suse || name != "makedumpfile" {
+        if name != "makedumpfile" {
             return None;
         }
         let is_known = |long: &str| {

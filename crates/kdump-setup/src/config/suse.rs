@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::suse_options::{Ignored, Options, is_computed};
-use super::{Config, Stack, Target, debian, faults, words};
+use super::{Config, Stack, Target, debian, ends, faults, words};
 use crate::release::Release;
 use crate::root::Root;
 use crate::{shell, ssh};
@@ -152,7 +152,7 @@ pub(super) fn parse(text: &[u8], root: &Root, release: &Release) -> Config {
         is_append_set: false,
         fail_command: None,
         fault,
-        refused: None,
+        refused: ends(stack.file(), text),
         carriage_return: None,
         not_understood,
         append,

@@ -23,6 +23,7 @@ pub(super) const FAULTS: &[Fault] = &[
     ("no-target", |m| m.set("KDUMP_SAVEDIR=http://x/y")),
     ("target-full", |m| m.set("KDUMP_FREE_DISK_SIZE=99999999999")),
     ("disabled", |m| m.set("KDUMP_FADUMP=true")),
+    ("broken-configuration", |m| m.set("exit 0")),
     ("no-kernel", |m| m.set("KDUMP_KERNELVER=5.0-other")),
     ("unknown-host", |m| {
         m.set("KDUMP_SAVEDIR=ssh://kdump@host/crash\nKDUMP_SSH_IDENTITY=kdump_id_rsa");
