@@ -70,7 +70,7 @@ pub struct Collector {
     /// Why it does not run, as far as its file shows.
     pub fault: Option<String>,
     /// A configured option that it does not have, where mkdumprd has it check them.
-    pub unknown_option: Option<String>,
+    pub refused_option: Option<String>,
 }
 
 /// What decides which kernels may be loaded.
@@ -480,7 +480,7 @@ fn collector(root: &Root, config: &Config) -> Option<Collector> {
     Some(Collector {
         is_pagehaul: replaced || program.is_pagehaul,
         modified: root.modified(&path),
-        unknown_option: config.unknown_option(&program.bytes),
+        refused_option: config.refused_option(&program.bytes),
         fault: program.fault,
         path,
     })

@@ -181,11 +181,14 @@ fn mkdumprd_has_makedumpfile_check_its_options() {
             "refused-option Problem: --bogus, by core_collector",
         ),
         ("core_collector makedumpfile -l --bogus=1 -d 31\n", "refused-option Problem: --bogus=1"),
+        ("core_collector makedumpfile -lQ -d 31\n", "refused-option Problem: -lQ"),
+        ("core_collector makedumpfile -j 2 -d31 -l\n", "refused-option Problem: -j"),
+        ("core_collector makedumpfile -E -l -d 31\n", "refused-option Problem: -E with a codec"),
         ("core_collector makedumpfile -l -d 0x1f\n", "no-level Warning: the dump level is 0x1f"),
     ] {
         let machine = machine(SHELL);
         machine.remove("/usr/bin/makedumpfile");
-        machine.program("/usr/bin/makedumpfile", "#!/bin/sh\n");
+        machine.program("/usr/bin/makedumpfile", "#!/bin/sh\n# b:cDd:eEFfg:hi:lL:pRvXx:z\0\n");
         machine.age("/usr/bin/makedumpfile");
         configure(&machine, text);
         let found = serious(&machine);

@@ -7,6 +7,7 @@ use pagehaul_codec::Codec;
 use pagehaul_elfcore::notes;
 use pagehaul_kdump::{Census, KdumpFile, STATUS_OFFSET};
 use pagehaul_machine::PhysAddr;
+use pagehaul_physmem::file::ReadAt;
 use pagehaul_physmem::{PhysMemory, ReadError, bits};
 use proptest::prelude::*;
 
@@ -179,9 +180,11 @@ fn phys_base_tells_where_the_kernel_is() {
 #[test]
 fn notes_and_files_are_passed_on() {
     let spec = mixed();
-    let dump = KdumpFile::open(Box::new(MemFile(spec.build()))).unwrap();
+    let file = MemFile(spec.build());
+    let identity = file.identity();
+    let dump = KdumpFile::open(Box::new(file)).unwrap();
     assert_eq!(dump.notes(), spec.notes);
-    assert_eq!(dump.files(), [(1, 2)]);
+    assert_eq!(dump.files(), [identity]);
     assert_eq!(dump.eraseinfo().unwrap(), b"");
 }
 

@@ -65,10 +65,10 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
         if config.copies_memory() {
             return;
         }
-        if let Some(option) = &collector.unknown_option {
+        if let Some(option) = &collector.refused_option {
             found.push(Finding::problem(
                 "refused-option",
-                format!("{option}, by {} in {}: {path} does not have it", config.stack.options(), config.stack.file()),
+                format!("{option}, by {} in {}: {path} refuses it", config.stack.options(), config.stack.file()),
                 match config.stack {
                     Stack::KdumpUtils => {
                         "makedumpfile --check-params refuses the options, mkdumprd builds no initramfs, and kdump does not start"

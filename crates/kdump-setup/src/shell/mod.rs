@@ -132,18 +132,34 @@ impl Script {
     }
 }
 
-/// Values of a file's assignments, with expansions as they are written; and why the rest of the file is not understood.
+/// Values of a file's assignments, with expansions as they are written; and why the rest of the file is not understood. What may be
+/// assigned is what a shell computes, as `$NAME`.
 pub(crate) fn assignments(text: &[u8]) -> (HashMap<String, String>, Option<SyntaxError>) {
     let (script, error) = lexer::Lexer::new(text).run();
     let mut values: HashMap<String, String> = HashMap::new();
+    let mut uncertain: HashMap<String, usize> = HashMap::new();
     for found in script.assignments() {
+        if !found.is_certain {
+            values.insert(found.name.clone(), format!("${}", found.name));
+            uncertain.entry(found.name).or_insert_with(|| line_of(text, found.value.span.start));
+            continue;
+        }
+        if !found.appends {
+            uncertain.remove(&found.name);
+        }
         let value = values.entry(found.name).or_default();
         if !found.appends {
             value.clear();
         }
         value.push_str(&found.value.text(text));
     }
-    (values, error)
+    let what = "what is assigned under a condition, or in a pipeline, may not be";
+    let uncertain = uncertain.into_values().min().map(|line| SyntaxError { line, what, is_fault: false });
+    (values, error.or(uncertain))
+}
+
+fn line_of(text: &[u8], at: usize) -> usize {
+    1 + text.iter().take(at).filter(|byte| **byte == b'\n').count()
 }
 
 /// The line of a command that ends the shell whatever else the file has.
@@ -152,8 +168,7 @@ pub(crate) fn exit(text: &[u8]) -> Option<usize> {
     let mut first = script.statements.iter().filter_map(|found| Some((found, found.words.first()?)));
     // What follows `return` is not read.
     let (_, word) = first.find(|(found, word)| found.is_certain && (word.is("exit") || word.is("return")))?;
-    let before = text.get(..word.span.start)?;
-    word.is("exit").then(|| 1 + before.iter().filter(|byte| **byte == b'\n').count())
+    word.is("exit").then(|| line_of(text, word.span.start))
 }
 
 impl Word {
@@ -242,6 +257,17 @@ mod tests {
         let script = Script::parse(text.as_bytes()).unwrap();
         let certain: Vec<bool> = script.assignments().map(|found| found.is_certain).collect();
         assert_eq!(certain, [true, false, false, false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn what_may_be_assigned_is_not_known() {
+        for text in ["A=1\nfalse && A=2\n", "A=1\nif x; then\nA=2; fi\n", "A=1\n[ -f x ] && A+=2\n"] {
+            let (values, error) = assignments(text.as_bytes());
+            assert_eq!(values["A"], "$A", "{text}");
+            assert!(error.is_some_and(|error| error.line >= 2 && !error.is_fault), "{text}");
+        }
+        let (values, error) = assignments(b"x && A=1\nA=2\n");
+        assert!(values["A"] == "2" && error.is_none());
     }
 
     #[test]
