@@ -81,6 +81,8 @@ pub(super) const FAULTS: &[Fault] = &[
         m.write("/boot/config-6.1.0-51-amd64", &m.text(&config));
         m.damage(&kernel, "kernel");
         m.write("/boot/vmlinuz-6.1.0-51-amd64", "kernel");
+        // In guests it is a link to the other one.
+        m.set("KDUMP_KERNEL=/boot/vmlinuz-6.1.0-51-amd64");
     }),
     ("not-pagehaul", |m| {
         m.remove("/usr/bin/makedumpfile");
