@@ -200,13 +200,16 @@ fn mkdumprd_has_makedumpfile_check_its_options() {
     }
     let machine = machine(SHELL);
     machine.remove("/usr/bin/makedumpfile");
-    machine.program("/usr/bin/makedumpfile", "#!/bin/sh\n# newer: --bogus");
+    machine.program("/usr/bin/makedumpfile", "#!/bin/sh\n# newer: --bogus b:cDd:eEFfg:hi:lL:pRvXx:z\0");
     machine.age("/usr/bin/makedumpfile");
     for text in [
         "raw /dev/sda1\n",
         "raw /dev/sda1\ncore_collector makedumpfile -F -l -d 31\n",
         "core_collector makedumpfile --mess 7 --bogus --cyclic-buffer=1 --xen-syms=x -d 31\n",
         "core_collector makedumpfile -d 0\n",
+        "core_collector makedumpfile -E -d 31\n",
+        "raw /dev/sda1\ncore_collector makedumpfile -F -E -d 31\n",
+        "core_collector makedumpfile -lL 100 -d 31\n",
     ] {
         configure(&machine, text);
         assert_eq!(serious(&machine), [""; 0], "{text}");

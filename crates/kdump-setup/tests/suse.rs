@@ -97,6 +97,11 @@ fn formats_are_known_in_their_own_case_only() {
         let machine = with(&format!("KDUMP_DUMPFORMAT={format}"));
         assert_eq!(collector(&machine), format!("makedumpfile -F {options} -d 31"));
         assert_eq!(found(&machine), [], "{format}");
+        // Another makedumpfile takes them, too.
+        machine.remove_any(&["/usr/lib/dracut/modules.d/99pagehaul-kdump", "/usr/bin/makedumpfile"]);
+        machine.program("/usr/bin/makedumpfile", "#!/bin/sh\n# b:cDd:eEFfg:hi:lL:pRvXx:z\0");
+        machine.age("/usr/bin/makedumpfile");
+        assert_eq!(found(&machine), [(Severity::Advice, "not-pagehaul")], "{format}");
     }
     for format in ["RAW", "None", "elf", "ZSTD", "gzip"] {
         let machine = with(&format!("KDUMP_DUMPFORMAT={format}"));

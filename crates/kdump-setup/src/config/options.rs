@@ -32,6 +32,8 @@ const LONG: [&str; 24] = [
 
 /// Its options of one letter that have a value: the rest of the word, or the next one.
 const WITH_VALUES: [char; 6] = ['b', 'd', 'g', 'i', 'L', 'x'];
+/// Its options that compress.
+const CODECS: &str = "clpz";
 /// How the list of its options of one letter begins, for getopt, in the program's file: `b:cDd:eEFfg:hi:lL:pRvXx:z` in 1.7.
 const LETTERS: &[u8] = b"b:cDd:";
 
@@ -53,8 +55,8 @@ impl Config {
                 return Some(word);
             }
         }
-        if self.has_letter("E") && self.has_letter("clpzF") {
-            return Some("-E with a codec or -F".to_owned());
+        if self.has_letter("E") && self.has_letter(CODECS) {
+            return Some("-E with a codec".to_owned());
         }
         let is_known = |long: &str| {
             LONG.iter()
@@ -70,7 +72,7 @@ impl Config {
 
     /// Whether makedumpfile compresses the dump: -c, -l, -p or -z, also in a cluster, and not -E.
     pub(crate) fn is_compressed(&self) -> bool {
-        !self.has_letter("E") && self.has_letter("clpz")
+        !self.has_letter("E") && self.has_letter(CODECS)
     }
 
     /// Whether one of these options of one letter is given.
