@@ -5,8 +5,8 @@ use pagehaul_inspect::Machine;
 
 use crate::collect::Collector;
 
-/// Erases the payloads of new `asymmetric` keys, private ones too, of which IMA keeps copies until it has a policy, for five minutes at
-/// most (`CONFIG_IMA_QUEUE_EARLY_BOOT_KEYS`, 9f81a2eda488, 5.6).
+/// Erases the payloads of new `asymmetric` keys, private ones too, of which IMA keeps copies until it has a policy
+/// (`CONFIG_IMA_QUEUE_EARLY_BOOT_KEYS`, 9fb38e76b5f1, 5.6), for five minutes at most (8f5d2d06f217, 5.6).
 pub(super) fn find(machine: &Machine<'_>, out: &mut Collector<'_>) -> Result<(), Fault> {
     if machine.symbol("ima_keys").is_err() {
         return Ok(());
