@@ -18,7 +18,7 @@ pub(crate) fn read_text(file: File) -> io::Result<Zeroizing<String>> {
     check_size(&bytes)?;
     let text = str::from_utf8(&bytes);
     let text =
-        text.map_err(|_| Error::new(ErrorKind::InvalidData, "it is no text; expected a key a line"))?;
+        text.map_err(|_| Error::new(ErrorKind::InvalidData, "it is not UTF-8; expected a key a line"))?;
     Ok(Zeroizing::new(without_mark(text).to_owned()))
 }
 

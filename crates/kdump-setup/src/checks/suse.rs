@@ -109,7 +109,7 @@ fn kernel(suse: &SuseSettings, facts: &Facts, file: &str, found: &mut Examinatio
     let is_there = |image: &Option<Image>| image.as_ref().is_some_and(|image| image.modified.is_some());
     // That it is not there has a finding already.
     let Some(version) = suse.missing_kernel.as_ref().filter(|_| is_there(&facts.kernel)) else { return };
-    let what = format!("there is no kernel for KDUMP_KERNELVER={version} in {file}");
+    let what = format!("KDUMP_KERNELVER in {file} is {version}, and that kernel does not exist");
     let fix = format!("correct KDUMP_KERNELVER in {file}, then {}", Stack::Suse.reload());
     found.push(if suse.loads_early && is_there(&facts.initramfs) {
         let why =

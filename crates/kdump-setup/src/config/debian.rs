@@ -55,7 +55,8 @@ pub(super) fn parse(text: &[u8], root: &Root, release: &Release) -> Config {
     }
 }
 
-/// `[ "$USE_KDUMP" -ne 0 ] || exit 0` of /etc/init.d/kdump-tools: what is no number ends it, too. What a shell computes is not known.
+/// `[ "$USE_KDUMP" -ne 0 ] || exit 0` of /etc/init.d/kdump-tools, which ends it for a word such as `yes`, too. A value that a shell
+/// computes is not known, and passes.
 fn is_enabled(value: &str) -> bool {
     value.contains(['$', '`']) || value.trim().parse::<i64>().is_ok_and(|number| number != 0)
 }

@@ -89,7 +89,8 @@ fn refused_option<'a>(line: &Line<'a>, seen: &mut HashSet<&'a str>) -> Option<St
     (!actions.contains(&value)).then(|| format!("{name} is {value}, and not one of {}", actions.join(", ")))
 }
 
-/// Why `--mount` in `dracut_args` is no target: `get_dracut_args_fstype` and `get_dracut_args_target` find nothing, or there are several.
+/// Why kdumpctl does not take `--mount` in `dracut_args` for a target: there are several, or one without what `get_dracut_args_fstype`
+/// and `get_dracut_args_target` look for.
 fn refused_mount(value: &str) -> Option<String> {
     if value.matches("--mount").count() > 1 {
         return Some("dracut_args has --mount more than once".to_owned());
