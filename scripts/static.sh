@@ -28,7 +28,7 @@ features=
 case $kind in
 capture) features=--no-default-features ;;
 network) features="--no-default-features --features remote" ;;
-handler) features="--no-default-features --features process" ;;
+handler) features="--no-default-features --features process,remote" ;;
 full) ;;
 fleet) programs=pagehaul-fleet ;;
 programs) programs="pagehaul pagehaul-fleet" ;;

@@ -2,6 +2,8 @@
 #![cfg(feature = "process")]
 
 mod common {
+    #[cfg(feature = "remote")]
+    pub mod store;
     pub mod subject;
 }
 
@@ -109,8 +111,8 @@ impl Machine {
 
 const UNLIMITED: &str = "18446744073709551615";
 
-fn take(mut handler: Command, core: &[u8]) -> Output {
-    let mut child = handler.spawn().unwrap();
+fn take(mut handler: impl std::borrow::BorrowMut<Command>, core: &[u8]) -> Output {
+    let mut child = handler.borrow_mut().spawn().unwrap();
     // The handler may not want all of it.
     let _ = child.stdin.take().unwrap().write_all(core);
     child.wait_with_output().unwrap()
@@ -583,6 +585,81 @@ fn recipients_that_are_not_understood_leave_no_core_in_the_clear() {
     let output = machine.take(&absent(), &core);
     assert_eq!(code(&output), Some(1));
     assert!(said(&output).contains("core.conf: No such file"), "{}", said(&output));
+}
+
+/// Stands for the ssh client, and runs the commands on this machine.
+const CLIENT: &str = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nexec sh -c \"$3\"\n";
+
+#[test]
+fn cores_are_uploaded_over_ssh() {
+    let subject = Subject::start(&["1", "1"]);
+    let core = core_of(&subject);
+    let recipients = concat!(env!("CARGO_MANIFEST_DIR"), "/../encryption/tests/data/ssh.pub");
+    let machine = Machine::new("");
+    let there = machine.path("there");
+    fs::create_dir_all(machine.path("bin")).unwrap();
+    fs::write(machine.path("bin/ssh"), CLIENT).unwrap();
+    fs::set_permissions(machine.path("bin/ssh"), fs::Permissions::from_mode(0o755)).unwrap();
+    let take_and_upload = |more: &str| {
+        machine.configure(&format!("upload = ssh://host{}\n{more}", there.display()));
+        let mut handler = machine.handler(&absent(), UNLIMITED);
+        let path = format!("{}:{}", machine.path("bin").display(), std::env::var("PATH").unwrap());
+        let output = take(handler.env("PATH", path), &core);
+        assert_eq!(code(&output), Some(0), "{}", said(&output));
+        let mut entries = machine.entries();
+        assert_eq!(entries.len(), 2, "{entries:?}");
+        let (uploaded, taken) = (entries.pop().unwrap(), entries.pop().unwrap());
+        assert!(!uploaded.contains_key("MESSAGE_ID"), "coredumpctl would list it twice");
+        (PathBuf::from(&taken["COREDUMP_FILENAME"]), uploaded, said(&output))
+    };
+    // A directory that is not there.
+    let (here, entry, told) = take_and_upload("after_upload = remove");
+    assert!(here.exists() && told.contains("was not uploaded"), "{told}");
+    assert_eq!(entry["PRIORITY"], "3");
+    assert!(entry["MESSAGE"].contains(here.to_str().unwrap()), "{}", entry["MESSAGE"]);
+
+    fs::create_dir(&there).unwrap();
+    for more in ["", &format!("recipients = {recipients}")] {
+        let (here, entry, told) = take_and_upload(more);
+        assert_eq!(told, "");
+        let copy = there.join(here.file_name().unwrap());
+        assert!(fs::read(&here).unwrap() == fs::read(&copy).unwrap());
+        assert_eq!(entry["PRIORITY"], "6");
+        assert!(
+            entry["MESSAGE"].contains(&format!("to ssh://host{}", copy.display())),
+            "{}",
+            entry["MESSAGE"]
+        );
+    }
+    let (here, _, _) = take_and_upload("after_upload = remove");
+    assert!(!here.exists() && there.join(here.file_name().unwrap()).exists());
+}
+
+#[cfg(feature = "remote")]
+#[test]
+fn cores_are_uploaded_to_a_store() {
+    use common::store::Store;
+    use pagehaul_test_support::server::Server;
+    use std::sync::{Arc, Mutex};
+
+    let subject = Subject::start(&["1", "1"]);
+    let machine = Machine::new("upload = s3://cores/web");
+    let store = Arc::new(Mutex::new(Store::default()));
+    let shared = store.clone();
+    let server = Server::start(move |request| shared.lock().unwrap().answer(request));
+    let settings = machine.path("s3");
+    let url = server.url("");
+    fs::write(&settings, format!("aws_access_key_id=a\naws_secret_access_key=s\nendpoint_url={url}\n"))
+        .unwrap();
+    fs::set_permissions(&settings, fs::Permissions::from_mode(0o600)).unwrap();
+    let mut handler = machine.handler(&absent(), UNLIMITED);
+    handler.env("PAGEHAUL_S3", &settings).env("NO_PROXY", "127.0.0.1");
+    let output = take(handler, &core_of(&subject));
+    assert_eq!(code(&output), Some(0), "{}", said(&output));
+    assert_eq!(said(&output), "");
+    let here = machine.core();
+    let name = here.file_name().unwrap().to_str().unwrap();
+    assert!(store.lock().unwrap().objects[&format!("/cores/web/{name}")] == fs::read(&here).unwrap());
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 mod common {
     pub mod bucket;
+    pub mod store;
 }
 
 use common::bucket;
-use std::collections::BTreeMap;
+use common::store::Store;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -13,55 +14,10 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use pagehaul_synth::{Era, Machine, Message};
-use pagehaul_test_support::server::{Request, Response, Server};
+use pagehaul_test_support::server::{Response, Server};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
 const SECRET: &str = "test-secret-key";
-
-/// Objects by path, and parts of those that are not complete.
-#[derive(Default)]
-struct Store {
-    objects: BTreeMap<String, Vec<u8>>,
-    parts: BTreeMap<String, Vec<u8>>,
-    denies: bool,
-}
-
-impl Store {
-    fn answer(&mut self, request: &Request) -> Response {
-        let (path, query) = request.target.split_once('?').unwrap();
-        let etag = || Response {
-            status: 200,
-            headers: vec![("ETag".into(), "\"e\"".into())],
-            ..Response::default()
-        };
-        match (request.method.as_str(), self.objects.get(path)) {
-            ("GET", Some(object)) => Response::range(request, object, "v1"),
-            ("HEAD", Some(object)) => Response { status: 200, body: object.clone(), ..Response::default() },
-            ("HEAD", None) => Response::status(404, ""),
-            ("GET", None) => {
-                Response::status(200, "<ListMultipartUploadsResult></ListMultipartUploadsResult>")
-            }
-            ("PUT", _) if self.denies => Response::status(403, "<Error><Code>AccessDenied</Code></Error>"),
-            ("PUT", _) => {
-                assert!(query.contains("partNumber=1&"), "one part holds a small dump: {query}");
-                self.parts.insert(path.to_owned(), request.body.clone());
-                etag()
-            }
-            ("POST", _) if query.contains("uploadId=") => {
-                self.objects.insert(path.to_owned(), self.parts.remove(path).unwrap());
-                Response::status(
-                    200,
-                    "<CompleteMultipartUploadResult><ETag>e-1</ETag></CompleteMultipartUploadResult>",
-                )
-            }
-            ("POST", _) => Response::status(
-                200,
-                "<InitiateMultipartUploadResult><UploadId>u1</UploadId></InitiateMultipartUploadResult>",
-            ),
-            (other, _) => panic!("{other}"),
-        }
-    }
-}
 
 /// Runs a command that knows the store.
 fn run(directory: &Path, store: &Server, arguments: &[&str]) -> Output {

@@ -12,7 +12,7 @@ mod s3;
 mod ssh;
 
 use std::fs::File;
-use std::io::{self, PipeReader, Read};
+use std::io::{self, PipeReader, Read, Seek};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use std::thread::JoinHandle;
 pub use error::UploadError;
 use pagehaul_encryption::{Encrypting, Recipients};
 use pagehaul_physmem::file::{is_url, shown};
-use pagehaul_run::Stop;
+use pagehaul_run::{Patience, Retry, Stop};
 
 /// Bytes that wait in the pipe.
 const PIPE: usize = 1 << 20;
@@ -177,6 +177,27 @@ pub fn put(url: &Path, bytes: &[u8], means: Means) -> Result<(), UploadError> {
     let opened = open(url, || Ok::<_, UploadError>(bytes.len() as u64), means)?;
     let mut stream = stream(io::Cursor::new(bytes.to_vec()), recipients.as_ref(), url)?;
     (opened.send)(&mut stream).map(drop)
+}
+
+/// Uploads a file as it is, again while its connection is lost.
+pub fn put_file(url: &Path, file: &File, means: &Means) -> Result<(), UploadError> {
+    let unreadable = |error: io::Error| {
+        UploadError::refused(format!("cannot read what goes to {}: {error}", shown(url).display()))
+    };
+    let bytes = file.metadata().map_err(unreadable)?.len();
+    let mut retry = Retry::new(Patience::UPLOAD.first, &means.stop);
+    loop {
+        let mut file = file.try_clone().map_err(unreadable)?;
+        file.rewind().map_err(unreadable)?;
+        let put = || {
+            let opened = open(url, || Ok::<_, UploadError>(bytes), means.clone())?;
+            (opened.send)(&mut stream(file, means.recipients.as_ref(), url)?)
+        };
+        match put() {
+            Err(error) if error.wait(&mut retry, &means.stop) => {}
+            result => return result.map(drop),
+        }
+    }
 }
 
 /// Opens what a URL names for up to so many bytes.

@@ -13,6 +13,7 @@ use pagehaul_process::handler::{self, Config, Crash, Handled, Saved};
 use pagehaul_process::{Outcome, ProcessError, Target};
 use pagehaul_upload::{Uploading, encrypted};
 
+use super::dump_output::means;
 use crate::{exit, run, usage};
 
 /// The name of the command, and of the program that is this command.
@@ -42,6 +43,8 @@ pub(crate) const NAME: &str = "core-handler";
   threads = auto                       threads that copy and compress [auto: one for each CPU]
   read = process                       memory comes from the process, or from the kernel's pipe (pipe)
   recipients = /etc/pagehaul/recipients   who can read cores (age), if the file exists; or none
+  upload = none                        where cores are uploaded to, too: s3://BUCKET/PREFIX or ssh://[USER@]HOST/DIRECTORY
+  after_upload = keep                  keep the file, or remove it
   journal = /run/systemd/journal/socket   without it, messages go to the kernel's log
   runtime = /run/pagehaul/core         what handlers that run at once share
 
@@ -73,7 +76,15 @@ pub(crate) fn run(arguments: &CoreHandlerArguments) -> anyhow::Result<ExitCode> 
             None => save(&Target::New { path: path.to_owned() }).map_err(|error| error.to_string()),
             Some(file) => encrypt(path, file, save),
         };
-        handler::handle(&crash, &config, &complaints, input, progress, &write)
+        let handled = handler::handle(&crash, &config, &complaints, input, progress, &write);
+        if let Handled::Core(path, _) = &handled
+            && let Err(why) = handler::upload(&config, path, |file, url| {
+                pagehaul_upload::put_file(url, file, &means(None)).map_err(|error| error.to_string())
+            })
+        {
+            tell!("pagehaul: {} stays, for it was not uploaded: {why}", path.display());
+        }
+        handled
     })?;
     // Only who tries it by hand reads this: the kernel gives it no terminal.
     Ok(match handled {

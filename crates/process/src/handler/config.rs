@@ -50,6 +50,10 @@ pub struct Config {
     pub from_process: bool,
     /// The file of recipients. None: cores are not encrypted.
     pub recipients: Option<PathBuf>,
+    /// URL of the directory or prefix that cores are uploaded to, with a slash at its end.
+    pub upload: Option<String>,
+    /// Whether a core is removed once it is uploaded.
+    pub removes_uploaded: bool,
     /// Why no core may be written: who is to read cores is not known.
     pub refusal: Option<String>,
     /// The socket of the journal.
@@ -80,6 +84,8 @@ impl Default for Config {
             threads: None,
             from_process: true,
             recipients: is_wanted(Path::new(RECIPIENTS_FILE)).then(|| RECIPIENTS_FILE.into()),
+            upload: None,
+            removes_uploaded: false,
             refusal: None,
             journal: "/run/systemd/journal/socket".into(),
             runtime: "/run/pagehaul/core".into(),
@@ -148,6 +154,22 @@ impl Config {
                     self.recipients = Some(absolute(value).ok_or_else(|| wrong("an absolute path, or none"))?)
                 }
             },
+            "upload" => {
+                self.upload = match value {
+                    "none" => None,
+                    _ => Some(
+                        prefix(value)
+                            .ok_or_else(|| wrong("s3://BUCKET/PREFIX, ssh://HOST/DIRECTORY or none"))?,
+                    ),
+                }
+            }
+            "after_upload" => {
+                self.removes_uploaded = match value {
+                    "keep" => false,
+                    "remove" => true,
+                    _ => return Err(wrong("keep or remove")),
+                }
+            }
             "compress" => {
                 let method: Option<Method> = value.parse().ok();
                 self.level = match method {
@@ -204,6 +226,15 @@ fn absolute(value: &str) -> Option<PathBuf> {
     Some(PathBuf::from(value)).filter(|path| path.is_absolute())
 }
 
+/// A URL of another machine, with a slash at its end.
+fn prefix(value: &str) -> Option<String> {
+    let rest = value.strip_prefix("s3://").or_else(|| value.strip_prefix("ssh://"))?;
+    let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
+    // Over ssh, a core has to be in a directory.
+    let is_named = !place.is_empty() && (value.starts_with("s3://") || !path.is_empty());
+    is_named.then(|| format!("{}/", value.trim_end_matches('/')))
+}
+
 /// A size; `otherwise` for the word.
 fn unless(value: &str, word: &str, otherwise: u64) -> Result<u64, String> {
     if value == word { Ok(otherwise) } else { parse_bytes(value) }
@@ -232,7 +263,7 @@ mod tests {
     fn every_setting_is_read() {
         let text = "# comment\n\n directory = /cores \ncompress=zstd:-5\nmax_core = 2G\nmax_total = 20%\nkeep_free = 1G\n\
                     max_age = 3\nrate = none\nmax_memory = 64M\nthreads = 2\nread = pipe\nrecipients = none\n\
-                    journal = /j\nruntime = /r\n";
+                    upload = s3://cores/web\nafter_upload = remove\njournal = /j\nruntime = /r\n";
         let (config, wrong) = Config::parse(text);
         assert_eq!(wrong, []);
         let expected = Config {
@@ -247,6 +278,8 @@ mod tests {
             threads: Some(2),
             from_process: false,
             recipients: None,
+            upload: Some("s3://cores/web/".into()),
+            removes_uploaded: true,
             refusal: None,
             journal: "/j".into(),
             runtime: "/r".into(),
@@ -275,6 +308,23 @@ mod tests {
             assert_eq!(config.refusal, Some(format!("line 2: {}", wrong[0].1)));
         }
         assert_eq!(Config::parse("recipients = /r\nsize = 1").0.refusal, None);
+    }
+
+    #[test]
+    fn uploads_go_to_a_prefix_or_a_directory() {
+        for (value, expected) in [
+            ("s3://cores", Some("s3://cores/")),
+            ("s3://cores/a//", Some("s3://cores/a/")),
+            ("ssh://me@host:22/var/cores", Some("ssh://me@host:22/var/cores/")),
+            ("ssh://host", None),
+            ("ssh://host/", None),
+            ("s3://", None),
+            ("s3:///a", None),
+            ("https://host/a", None),
+            ("/var/cores", None),
+        ] {
+            assert_eq!(prefix(value).as_deref(), expected, "{value}");
+        }
     }
 
     #[test]

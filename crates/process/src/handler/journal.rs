@@ -8,8 +8,15 @@ use std::time::Duration;
 
 /// What `coredumpctl` looks for (SD_MESSAGE_COREDUMP in <systemd/sd-messages.h>).
 pub(super) const MESSAGE_ID: &str = "fc2e22bc6ee647b6b90729ab34a250b1";
-/// Critical, as systemd-coredump's entries are.
-const PRIORITY: u8 = 2;
+/// How much an entry matters, as syslog(3) counts it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Priority {
+    /// As systemd-coredump's entries.
+    Critical = 2,
+    Error = 3,
+    Information = 6,
+}
+
 /// Maximum time that the journal may take to accept an entry.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Where the message goes without a journal.
@@ -17,18 +24,20 @@ const KERNEL_LOG: &str = "/dev/kmsg";
 
 /// An entry in the native protocol: a field a line, or with its length in front where its value has newlines
 /// (docs/JOURNAL_NATIVE_PROTOCOL.md of systemd).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Entry {
     bytes: Vec<u8>,
     message: String,
+    priority: u8,
 }
 
 impl Entry {
     /// An entry with this message.
-    pub(super) fn new(message: &str) -> Self {
-        let mut this = Self { message: message.to_owned(), ..Self::default() };
+    pub(super) fn new(priority: Priority, message: &str) -> Self {
+        let priority = priority as u8;
+        let mut this = Self { bytes: Vec::new(), message: message.to_owned(), priority };
         this.field("MESSAGE", message.as_bytes());
-        this.field("PRIORITY", PRIORITY.to_string().as_bytes());
+        this.field("PRIORITY", priority.to_string().as_bytes());
         this.field("SYSLOG_IDENTIFIER", b"pagehaul-core");
         this
     }
@@ -57,7 +66,7 @@ impl Entry {
         });
         sent.or_else(|_| {
             // One write is one message; newlines would end it.
-            let line = format!("<{PRIORITY}>pagehaul-core: {}\n", self.message.replace('\n', " "));
+            let line = format!("<{}>pagehaul-core: {}\n", self.priority, self.message.replace('\n', " "));
             OpenOptions::new().write(true).open(KERNEL_LOG)?.write_all(line.as_bytes())
         })
     }
@@ -69,7 +78,7 @@ mod tests {
 
     #[test]
     fn values_with_newlines_have_their_length_in_front() {
-        let mut entry = Entry::new("a core");
+        let mut entry = Entry::new(Priority::Critical, "a core");
         entry.field("ONE", b"1=2");
         entry.field("NONE", b"");
         entry.field("TWO", b"a\nbc");

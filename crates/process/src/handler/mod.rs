@@ -6,7 +6,7 @@
 //!
 //! Data flows through the files in this order: [`crash`] (the command line), [`config`], [`facts`] (/proc), [`runtime`] (what
 //! handlers share), [`store`] (room on the disk), [`head`] (the kernel's headers and notes), [`selection`] and [`source`] (which
-//! memory, and from where), [`save`] (copy, pack, write), [`journal`].
+//! memory, and from where), [`save`] (copy, pack, write), [`journal`]; then [`upload`].
 
 mod config;
 mod crash;
@@ -20,11 +20,13 @@ mod source;
 mod store;
 mod stream;
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pagehaul_physmem::file::shown;
 use pagehaul_run::{Outcome, Progress};
 
 pub use config::{CONFIG_FILE, Config, RECIPIENTS_FILE, Space};
@@ -33,7 +35,7 @@ pub use save::Saved;
 
 use self::facts::Facts;
 use self::head::Head;
-use self::journal::Entry;
+use self::journal::{Entry, Priority};
 use self::runtime::Runtime;
 use self::save::Means;
 use self::source::{Dying, Plan};
@@ -80,7 +82,7 @@ pub fn handle(
     };
     for complaint in complaints {
         // There is nobody to tell that there is no log.
-        let _ = Entry::new(complaint).send(&config.journal);
+        let _ = Entry::new(Priority::Critical, complaint).send(&config.journal);
     }
     let _ = entry(crash, &handled, facts).send(&config.journal);
     if let (Handled::Core(path, _), Ok(store)) = (&handled, Store::open(config)) {
@@ -91,7 +93,34 @@ pub fn handle(
 
 /// Journals that the handler cannot do anything.
 pub fn complain(config: &Config, what: &str) {
-    let _ = Entry::new(what).send(&config.journal);
+    let _ = Entry::new(Priority::Critical, what).send(&config.journal);
+}
+
+/// Uploads a core with `upload`, which gets the file and the URL, if the configuration says where to. The journal has what became of
+/// it. Returns why it was not uploaded: it stays then. No other handler removes it meanwhile.
+pub fn upload(
+    config: &Config,
+    core: &Path,
+    upload: impl FnOnce(&File, &Path) -> Result<(), String>,
+) -> Result<(), String> {
+    let (Some(prefix), Some(name)) = (&config.upload, core.file_name()) else { return Ok(()) };
+    let mut url = OsString::from(prefix);
+    url.push(name);
+    let path = core.display();
+    let result = store::shared(core).map_err(|error| format!("cannot open {path}: {error}"));
+    let result = result.and_then(|file| upload(&file, url.as_ref()));
+    let entry = match &result {
+        Ok(()) => Entry::new(
+            Priority::Information,
+            &format!("{path} was uploaded to {}.", shown(url.as_ref()).display()),
+        ),
+        Err(why) => Entry::new(Priority::Error, &format!("{path} stays, for it was not uploaded: {why}.")),
+    };
+    let _ = entry.send(&config.journal);
+    if result.is_ok() && config.removes_uploaded {
+        let _ = fs::remove_file(core);
+    }
+    result
 }
 
 fn keep(
@@ -206,7 +235,7 @@ fn entry(crash: &Crash, handled: &Handled, facts: Facts) -> Entry {
     {
         lines += &format!("The core is incomplete: {why}.\n");
     }
-    let mut entry = Entry::new(lines.trim_end());
+    let mut entry = Entry::new(Priority::Critical, lines.trim_end());
     let mut field =
         |name: &str, value: &dyn std::fmt::Display| entry.field(name, value.to_string().as_bytes());
     field("MESSAGE_ID", &journal::MESSAGE_ID);
