@@ -106,7 +106,6 @@ test-guests:
 	$(STEP) validate-triage $(LAB) validate-triage --kernel all
 	$(STEP) validate $(LAB) validate --kernel few
 	# `make test-full` has both releases write to the disk and over ssh.
-	$(STEP) "kdump-tools of Debian 12" $(MAKE) test-kdump KDUMP_SUITE=bookworm KDUMP_TARGET=ssh
 	$(STEP) "kdump-tools of Debian 13" $(MAKE) test-kdump KDUMP_SUITE=trixie KDUMP_TARGET=local
 
 test-beside:
@@ -130,6 +129,7 @@ test-full: test test-pages test-spark test-store test-upload
 	$(MAKE) test-kdump KDUMP_SUITE=trixie KDUMP_TARGET=encrypted
 	$(MAKE) test-kdump KDUMP_SUITE=trixie KDUMP_TARGET=ssh
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm KDUMP_TARGET=local
+	$(MAKE) test-kdump KDUMP_SUITE=bookworm KDUMP_TARGET=ssh
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm KDUMP_TARGET=nfs
 	$(MAKE) test-core-handler
 	if [ -n "$(PAGEHAUL_KDUMP_UTILS)" ] && [ -n "$(PAGEHAUL_SUSE_KDUMP)" ]; then $(MAKE) test-kdump-dracut; \
