@@ -4,7 +4,7 @@
 #   --crates  only print what it is built for and cargo's arguments that choose its crates: scripts/bill.py takes them
 #   capture  for a capture kernel's initramfs: under 10 MB, without mount, census, process and trace commands (default)
 #   network  the same, and dumps on web servers and in object stores by URL
-#   handler  the kernel's core handler: the same, with the commands of live processes
+#   handler  the kernel's core handler: as network, with the commands of live processes, under 12 MB
 #   full     every command
 #   fleet    pagehaul-fleet
 #   programs full and fleet, with the same features, so that what both need is built once
@@ -38,6 +38,8 @@ case $kind in
 capture | network | handler) set -- --profile capture; directory=capture; limit=10000000 ;;
 *) set -- --profile "$profile"; directory=$profile; limit=100000000 ;;
 esac
+# It has both the commands of live processes and the network, and is in no initramfs.
+[ "$kind" != handler ] || limit=12000000
 case $arch in
 x86_64 | aarch64) ;;
 *) usage "architecture $arch" ;;

@@ -77,12 +77,11 @@ pub(crate) fn run(arguments: &CoreHandlerArguments) -> anyhow::Result<ExitCode> 
             Some(file) => encrypt(path, file, save),
         };
         let handled = handler::handle(&crash, &config, &complaints, input, progress, &write);
-        if let Handled::Core(path, _) = &handled
-            && let Err(why) = handler::upload(&config, path, |file, url| {
+        if let Handled::Core(path, _) = &handled {
+            let send = |file: &File, url: &Path| {
                 pagehaul_upload::put_file(url, file, &means(None)).map_err(|error| error.to_string())
-            })
-        {
-            tell!("pagehaul: {} stays, for it was not uploaded: {why}", path.display());
+            };
+            handler::upload(&config, path, &send).iter().for_each(|why| tell!("pagehaul: {why}"));
         }
         handled
     })?;

@@ -6,7 +6,7 @@
 //!
 //! Data flows through the files in this order: [`crash`] (the command line), [`config`], [`facts`] (/proc), [`runtime`] (what
 //! handlers share), [`store`] (room on the disk), [`head`] (the kernel's headers and notes), [`selection`] and [`source`] (which
-//! memory, and from where), [`save`] (copy, pack, write), [`journal`]; then [`upload`].
+//! memory, and from where), [`save`] (copy, pack, write), [`journal`], [`uploads`].
 
 mod config;
 mod crash;
@@ -19,19 +19,19 @@ mod selection;
 mod source;
 mod store;
 mod stream;
+mod uploads;
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pagehaul_physmem::file::shown;
 use pagehaul_run::{Outcome, Progress};
 
 pub use config::{CONFIG_FILE, Config, RECIPIENTS_FILE, Space};
 pub use crash::Crash;
 pub use save::Saved;
+pub use uploads::upload;
 
 use self::facts::Facts;
 use self::head::Head;
@@ -94,33 +94,6 @@ pub fn handle(
 /// Journals that the handler cannot do anything.
 pub fn complain(config: &Config, what: &str) {
     let _ = Entry::new(Priority::Critical, what).send(&config.journal);
-}
-
-/// Uploads a core with `upload`, which gets the file and the URL, if the configuration says where to. The journal has what became of
-/// it. Returns why it was not uploaded: it stays then. No other handler removes it meanwhile.
-pub fn upload(
-    config: &Config,
-    core: &Path,
-    upload: impl FnOnce(&File, &Path) -> Result<(), String>,
-) -> Result<(), String> {
-    let (Some(prefix), Some(name)) = (&config.upload, core.file_name()) else { return Ok(()) };
-    let mut url = OsString::from(prefix);
-    url.push(name);
-    let path = core.display();
-    let result = store::shared(core).map_err(|error| format!("cannot open {path}: {error}"));
-    let result = result.and_then(|file| upload(&file, url.as_ref()));
-    let entry = match &result {
-        Ok(()) => Entry::new(
-            Priority::Information,
-            &format!("{path} was uploaded to {}.", shown(url.as_ref()).display()),
-        ),
-        Err(why) => Entry::new(Priority::Error, &format!("{path} stays, for it was not uploaded: {why}.")),
-    };
-    let _ = entry.send(&config.journal);
-    if result.is_ok() && config.removes_uploaded {
-        let _ = fs::remove_file(core);
-    }
-    result
 }
 
 fn keep(

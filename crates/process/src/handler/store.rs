@@ -130,13 +130,6 @@ fn remove(path: &Path) -> bool {
     flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && fs::remove_file(path).is_ok()
 }
 
-/// Opens a core so that nobody removes it to make room.
-pub(super) fn shared(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
-    flock(&file, FlockOperation::LockShared)?;
-    Ok(file)
-}
-
 /// Gives a core the extended attributes that systemd-coredump gives its own. Without them, the name has most of it.
 pub(super) fn describe(path: &Path, crash: &Crash, executable: &[u8]) {
     let Ok(file) = File::open(path) else { return };
