@@ -246,6 +246,46 @@ fn memory_comes_from_the_process_while_the_kernel_waits() {
     assert!(entry["COREDUMP_PROC_STATUS"].contains("VmRSS:") && !entry.contains_key("COREDUMP_TRUNCATED"));
 }
 
+/// The core with the page of vsyscalls behind all else, as kernels have it that are not built or booted with vsyscall=none.
+fn with_vsyscalls(core: &[u8]) -> Vec<u8> {
+    const TABLE: usize = 64;
+    const HEADER: usize = 56;
+    let word = |at: usize| u64::from_le_bytes(core[at..at + 8].try_into().unwrap()) as usize;
+    let count = usize::from(u16::from_le_bytes(core[56..58].try_into().unwrap()));
+    // Notes come first, behind the table; memory begins at the next page.
+    let (notes, end) = (TABLE + count * HEADER, word(TABLE + 8) + word(TABLE + 32));
+    let memory = end.next_multiple_of(PAGE);
+    let shift = (end + HEADER).next_multiple_of(PAGE) - memory;
+    let mut head = core[..end].to_vec();
+    head[56..58].copy_from_slice(&(count as u16 + 1).to_le_bytes());
+    for index in 0..count {
+        let at = TABLE + index * HEADER + 8;
+        let offset = word(at) + if index == 0 { HEADER } else { shift };
+        head[at..at + 8].copy_from_slice(&(offset as u64).to_le_bytes());
+    }
+    let (page, address) = (PAGE as u64, 0xffff_ffff_ff60_0000);
+    let mut load = [1_u32, 1].map(u32::to_le_bytes).concat();
+    load.extend([(core.len() + shift) as u64, address, 0, page, page, page].map(u64::to_le_bytes).concat());
+    head.splice(notes..notes, load);
+    head.resize(memory + shift, 0);
+    [&head, &core[memory..], &[0; PAGE]].concat()
+}
+
+#[test]
+fn the_page_of_vsyscalls_is_no_memory_of_the_process() {
+    let mut subject = Subject::start(&["20", "3"]);
+    let core = with_vsyscalls(&core_of(&subject));
+    let machine = Machine::new("");
+    let output = machine.take(&subject.pid(), &core);
+    assert_eq!(code(&output), Some(0), "{}", said(&output));
+    let elf = decompressed(&machine.core());
+    assert_has_memory_of(&subject, &elf);
+    assert!(held(&elf, 0xffff_ffff_ff60_0000, PAGE as u64).unwrap().iter().all(|byte| *byte == 0));
+    let message = &machine.entry()["MESSAGE"];
+    assert!(message.contains("bytes from its memory") && !message.contains("could not be read"), "{message}");
+    subject.goes_on();
+}
+
 #[test]
 fn the_pipe_is_taken_byte_by_byte() {
     let subject = Subject::start(&["20", "3"]);

@@ -118,7 +118,7 @@ impl Populated {
     /// Looks at the next window of addresses.
     fn scan(&mut self) -> io::Result<()> {
         let Some(segment) = self.segments.get(self.segment) else { return Ok(()) };
-        let window = self.scanned..segment.addresses.end.min(self.scanned + WINDOW);
+        let window = self.scanned..segment.addresses.end.min(self.scanned.saturating_add(WINDOW));
         let (base, offset) = (segment.addresses.start, segment.offset);
         let found = &mut self.found;
         let mut push = |addresses: Range<u64>| {

@@ -2,13 +2,27 @@ use std::time::Duration;
 
 use pagehaul_run::{Patience, Retry, Stop};
 
+/// Uploads that may find that what they sent is not there, or another's. Two hosts behind one name would do that each time.
+const MAX_REPLACED: u32 = 5;
+
 /// Why an upload failed. The message names its URL.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct UploadError {
     message: String,
-    /// Set if another upload of the same stream can continue this one: whether this one brought something there.
-    lost: Option<bool>,
+    /// Set if another upload of the same stream can continue this one.
+    lost: Option<Lost>,
+}
+
+/// What an upload left whose connection was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// Nothing was sent.
+    Nothing,
+    /// What was sent stays there.
+    Progress,
+    /// What was sent is not there, or is another's.
+    Replaced,
 }
 
 impl UploadError {
@@ -17,22 +31,60 @@ impl UploadError {
         Self { message, lost: None }
     }
 
-    /// An upload whose connection was lost. What was sent stays there; `has_progress` is whether something was.
-    pub(crate) fn lost(message: String, has_progress: bool) -> Self {
-        Self { message, lost: Some(has_progress) }
+    /// An upload whose connection was lost.
+    pub(crate) fn lost(message: String, lost: Lost) -> Self {
+        Self { message, lost: Some(lost) }
     }
 
     /// Whether another upload of the same stream can continue this one.
-    pub(crate) fn is_lost(&self) -> bool {
+    pub fn is_lost(&self) -> bool {
         self.lost.is_some()
     }
+}
 
-    /// Waits for another upload of the same stream. Returns whether there is to be one.
-    pub fn wait(&self, retry: &mut Retry, stop: &Stop) -> bool {
-        if self.lost == Some(true) {
-            *retry = Retry::new(Patience::UPLOAD.later, stop);
+/// The uploads of one stream, one after another.
+#[derive(Debug)]
+pub struct Tries {
+    retry: Retry,
+    stop: Stop,
+    replaced: u32,
+}
+
+impl Tries {
+    /// The first upload begins.
+    pub fn new(stop: &Stop) -> Self {
+        Self { retry: Retry::new(Patience::UPLOAD.first, stop), stop: stop.clone(), replaced: 0 }
+    }
+
+    /// Waits for another upload after one that failed. Returns whether there is to be one.
+    pub fn another(&mut self, error: &UploadError) -> bool {
+        let Some(lost) = error.lost else { return false };
+        if lost != Lost::Nothing {
+            self.retry = Retry::new(Patience::UPLOAD.later, &self.stop);
         }
+        self.replaced += u32::from(lost == Lost::Replaced);
         // The stream would be made anew as if nothing had cancelled it.
-        self.is_lost() && !stop.is_cancelled() && retry.wait(Duration::ZERO) && !stop.is_cancelled()
+        self.replaced <= MAX_REPLACED
+            && !self.stop.is_cancelled()
+            && self.retry.wait(Duration::ZERO)
+            && !self.stop.is_cancelled()
+    }
+
+    /// How long it is tried without progress.
+    pub fn limit(&self) -> Duration {
+        self.retry.limit()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_never_there_ends() {
+        let mut tries = Tries::new(&Stop::default());
+        let error = UploadError::lost("lost".into(), Lost::Replaced);
+        assert_eq!((0..20).take_while(|_| tries.another(&error)).count(), MAX_REPLACED as usize);
+        assert!(!Tries::new(&Stop::default()).another(&UploadError::refused("refused".into())));
     }
 }

@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-pub use error::UploadError;
+pub use error::{Tries, UploadError};
 use pagehaul_encryption::{Encrypting, Recipients};
 use pagehaul_physmem::file::{is_url, shown};
-use pagehaul_run::{Patience, Retry, Stop};
+use pagehaul_run::Stop;
 
 /// Bytes that wait in the pipe.
 const PIPE: usize = 1 << 20;
@@ -179,22 +179,43 @@ pub fn put(url: &Path, bytes: &[u8], means: Means) -> Result<(), UploadError> {
     (opened.send)(&mut stream).map(drop)
 }
 
+/// So many bytes of a file. One that has become shorter is an error, not a file that ends.
+struct Whole {
+    file: io::Take<File>,
+    left: u64,
+}
+
+impl Read for Whole {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buf)?;
+        self.left -= count as u64;
+        if count == 0 && !buf.is_empty() && self.left > 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the file has become shorter meanwhile",
+            ));
+        }
+        Ok(count)
+    }
+}
+
 /// Uploads a file as it is, again while its connection is lost.
 pub fn put_file(url: &Path, file: &File, means: &Means) -> Result<(), UploadError> {
     let unreadable = |error: io::Error| {
         UploadError::refused(format!("cannot read what goes to {}: {error}", shown(url).display()))
     };
     let bytes = file.metadata().map_err(unreadable)?.len();
-    let mut retry = Retry::new(Patience::UPLOAD.first, &means.stop);
+    let mut tries = Tries::new(&means.stop);
     loop {
         let mut file = file.try_clone().map_err(unreadable)?;
         file.rewind().map_err(unreadable)?;
         let put = || {
             let opened = open(url, || Ok::<_, UploadError>(bytes), means.clone())?;
-            (opened.send)(&mut stream(file, means.recipients.as_ref(), url)?)
+            let whole = Whole { file: file.take(bytes), left: bytes };
+            (opened.send)(&mut stream(whole, means.recipients.as_ref(), url)?)
         };
         match put() {
-            Err(error) if error.wait(&mut retry, &means.stop) => {}
+            Err(error) if tries.another(&error) => {}
             result => return result.map(drop),
         }
     }

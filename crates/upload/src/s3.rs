@@ -4,7 +4,7 @@ use pagehaul_physmem::file::shown;
 use pagehaul_present::number;
 use pagehaul_remote::{RemoteError, Upload};
 
-use crate::error::UploadError;
+use crate::error::{Lost, UploadError};
 use crate::{Means, Opened, Stream, Uploaded};
 
 /// Begins an upload to an object, or continues an earlier one.
@@ -31,7 +31,7 @@ pub(crate) fn open(url: &str, most_bytes: u64, means: Means) -> Result<Opened, U
         Ok(sent) => Ok(Uploaded { resumed: sent.resumed }),
         // The upload is gone from the store: another one begins anew.
         Err(error @ RemoteError::NotFound(_)) => {
-            Err(UploadError::lost(format!("cannot write {name}: {error}"), false))
+            Err(UploadError::lost(format!("cannot write {name}: {error}"), Lost::Replaced))
         }
         Err(error) => Err(UploadError::refused(format!("cannot write {name}; {again}: {error}"))),
     };

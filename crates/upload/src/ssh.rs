@@ -14,7 +14,7 @@ use pagehaul_physmem::file::shown;
 use pagehaul_run::{Moved, Patience, Retry, Stop};
 use sha2::{Digest, Sha256};
 
-use crate::error::UploadError;
+use crate::error::{Lost, UploadError};
 use crate::{Stream, Uploaded};
 
 const SCHEME: &str = "ssh://";
@@ -222,7 +222,7 @@ impl Session {
                     Skipped::Other => {
                         self.ask(ASIDE, &[], false)?;
                         let why = "what is there differs from the dump, which is sent again";
-                        return Err(UploadError::lost(self.message(why, false), true));
+                        return Err(UploadError::lost(self.message(why, false), Lost::Replaced));
                     }
                 }
             }
@@ -281,11 +281,12 @@ impl Session {
                         Some("exists") => Err(self.exists()),
                         Some("other") => {
                             let why = "another upload has replaced what was sent";
-                            Err(UploadError::lost(self.message(why, false), true))
+                            Err(UploadError::lost(self.message(why, false), Lost::Replaced))
                         }
-                        Some("size") => {
-                            Err(UploadError::lost(self.message("not all that was sent is there", true), true))
-                        }
+                        Some("size") => Err(UploadError::lost(
+                            self.message("not all that was sent is there", true),
+                            Lost::Replaced,
+                        )),
                         _ => Err(self.odd(&answer)),
                     };
                 }
@@ -339,7 +340,9 @@ impl Session {
             ["Permission denied (", "Host key verification failed"].iter().any(|text| message.contains(text));
         let message = self.message(&why, is_sent);
         match status.code() {
-            Some(CONNECTION | BEGUN) | None if !refused => UploadError::lost(message, progress),
+            Some(CONNECTION | BEGUN) | None if !refused => {
+                UploadError::lost(message, if progress { Lost::Progress } else { Lost::Nothing })
+            }
             _ => UploadError::refused(message),
         }
     }

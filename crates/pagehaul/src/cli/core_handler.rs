@@ -43,7 +43,7 @@ pub(crate) const NAME: &str = "core-handler";
   threads = auto                       threads that copy and compress [auto: one for each CPU]
   read = process                       memory comes from the process, or from the kernel's pipe (pipe)
   recipients = /etc/pagehaul/recipients   who can read cores (age), if the file exists; or none
-  upload = none                        where cores are uploaded to, too: s3://BUCKET/PREFIX or ssh://[USER@]HOST/DIRECTORY
+  upload = none                        where cores are uploaded to, too: s3://BUCKET/PREFIX, ssh://[USER@]HOST[:PORT]/DIRECTORY
   after_upload = keep                  keep the file, or remove it
   journal = /run/systemd/journal/socket   without it, messages go to the kernel's log
   runtime = /run/pagehaul/core         what handlers that run at once share
@@ -68,6 +68,12 @@ pub(crate) fn run(arguments: &CoreHandlerArguments) -> anyhow::Result<ExitCode> 
         handler::complain(&config, &format!("kernel.core_pattern is wrong: {why}"));
         usage::wrong(format!("the arguments are not those of kernel.core_pattern: {why}"))
     })?;
+    // Nobody reads standard error.
+    let (print, settings) = (std::panic::take_hook(), config.clone());
+    std::panic::set_hook(Box::new(move |panic| {
+        handler::complain(&settings, &format!("the core handler failed, which is a mistake in it: {panic}"));
+        print(panic);
+    }));
     let input = take_stdin()?;
     let (handled, _) = run::cancellable(true, |progress| {
         let write = |path: &Path, save: &mut dyn FnMut(&Target) -> Result<Saved, ProcessError>| match &config

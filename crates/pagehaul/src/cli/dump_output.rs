@@ -16,9 +16,9 @@ use pagehaul_encryption::Recipients;
 use pagehaul_kernel::DumpLevel;
 use pagehaul_present::number;
 use pagehaul_render::capture as summary;
-use pagehaul_run::{Patience, Progress, Retry, memory};
+use pagehaul_run::{Progress, memory};
 use pagehaul_upload::encrypted::{self, Encrypted, Parts, Written};
-use pagehaul_upload::{Means, UploadError, Uploading, is_remote};
+use pagehaul_upload::{Means, Tries, UploadError, Uploading, is_remote};
 use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Overwrite, Reporting, Threads};
@@ -261,19 +261,19 @@ impl DumpOutput {
             return Err(usage::wrong("--checksums are for files; name a file"));
         }
         let means = means(self.recipients()?);
-        let mut retry = Retry::new(Patience::UPLOAD.first, &means.stop);
+        let mut tries = Tries::new(&means.stop);
         let mut told = String::new();
         loop {
             let start = Instant::now();
             let ended = self.upload_once(source, url, selection.clone(), means.clone());
             let lost = ended.as_ref().err().and_then(|error| error.downcast_ref::<UploadError>());
             let Some(lost) = lost else { return ended };
-            if !lost.wait(&mut retry, &means.stop) {
+            if !tries.another(lost) {
                 return ended;
             }
             let why = lost.to_string();
             if told != why && !self.reporting.is_quiet() {
-                tell!("pagehaul: {why}; trying again for {} s", retry.limit().as_secs());
+                tell!("pagehaul: {why}; trying again for {} s", tries.limit().as_secs());
                 told = why;
             }
             selection.limits.time = selection.limits.time.map(|limit| limit.saturating_sub(start.elapsed()));

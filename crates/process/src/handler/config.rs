@@ -129,6 +129,9 @@ impl Config {
                 continue;
             }
             let set = match line.split_once('=') {
+                Some((key, value)) if value.contains(" #") => {
+                    Err(format!("{} has a comment behind it; expected a line of its own", key.trim()))
+                }
                 Some((key, value)) => config.set(key.trim(), value.trim()),
                 None => Err("expected KEY = VALUE".into()),
             };
@@ -230,8 +233,9 @@ fn absolute(value: &str) -> Option<PathBuf> {
 fn prefix(value: &str) -> Option<String> {
     let rest = value.strip_prefix("s3://").or_else(|| value.strip_prefix("ssh://"))?;
     let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
-    // Over ssh, a core has to be in a directory.
-    let is_named = !place.is_empty() && (value.starts_with("s3://") || !path.is_empty());
+    // Over ssh, a core has to be in a directory. Signed URLs are for one object.
+    let is_named =
+        !place.is_empty() && !value.contains('?') && (value.starts_with("s3://") || !path.is_empty());
     is_named.then(|| format!("{}/", value.trim_end_matches('/')))
 }
 
@@ -296,6 +300,9 @@ mod tests {
         assert_eq!(lines, [1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(wrong[0].1, r#"directory is "cores"; expected an absolute path"#);
         assert_eq!(wrong[4].1, r#"there is no setting "size""#);
+        let (config, wrong) = Config::parse("directory = /cores # here\nupload = https://me:secret@host/");
+        assert_eq!(config, Config::default());
+        assert!(wrong[0].1.contains("a comment behind it") && !wrong[1].1.contains("secret"), "{wrong:?}");
     }
 
     #[test]
@@ -320,6 +327,7 @@ mod tests {
             ("ssh://host/", None),
             ("s3://", None),
             ("s3:///a", None),
+            ("s3://cores/a?X-Amz-Signature=secret", None),
             ("https://host/a", None),
             ("/var/cores", None),
         ] {

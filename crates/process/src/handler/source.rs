@@ -153,9 +153,8 @@ impl Plan {
         });
         match (opened, loads, size) {
             (Some((dying, memory)), Some(loads), Some(size)) => {
-                let segments =
-                    loads.iter().filter(|load| load.file_size > 0).map(|load| segment(&dying, load));
-                let segments = segments.collect();
+                let in_process = loads.iter().filter(|load| load.file_size > 0 && !is_kernels(load));
+                let segments = in_process.map(|load| segment(&dying, load)).collect();
                 let Dying { tid, mappings, pagemap } = dying;
                 let populated = Populated::new(tid, pagemap, None, segments, mappings);
                 let tiler = Mutex::new(Tiler::new(populated, head, size, arena));
@@ -166,7 +165,14 @@ impl Plan {
     }
 }
 
-/// What the kernel has that is in no mapping, such as the page of vsyscalls, is read as a file's.
+/// Whether a segment is the page of vsyscalls, the only one of the kernel's half that a core of x86_64 has, unless `vsyscall=none`
+/// (`get_gate_vma()`, arch/x86/entry/vsyscall/vsyscall_64.c). No process has it, and it is zeros in the kernel's cores, too, unless
+/// `vsyscall=emulate`.
+fn is_kernels(load: &ProgramHeader) -> bool {
+    load.vaddr >> 63 == 1
+}
+
+/// What is in no mapping is read as a file's.
 fn segment(dying: &Dying, load: &ProgramHeader) -> Segment {
     let index = dying.mapping_of(load);
     let mapping = index.and_then(|index| dying.mappings.get(index));
