@@ -13,6 +13,7 @@ use pagehaul_kernel::{Kernel, KernelError, Memmap, PageScanner};
 use pagehaul_machine::{PageCount, Pfn, PhysAddr};
 use pagehaul_physmem::PhysMemory;
 
+use crate::allocations::kmemleak::kmemleak;
 use crate::allocations::owners::{Allocations, allocations, limit};
 use crate::allocations::sites::sites;
 use crate::allocations::slab_users::slab_users;
@@ -114,6 +115,7 @@ pub fn balance(
     let even_remote = effort.references == References::Always;
     let allocated = allocations(machine, memory, &rules, &mut tally, even_remote, effort.threads)?;
     let slab_users = slab_users(machine, memory, kernel, even_remote, &mut missing);
+    let kmemleak = kmemleak(machine, even_remote, &mut missing);
     let parts = Parts {
         listed: listed.map(|pages| pages.get() as i64),
         in_change: in_change.get(),
@@ -138,7 +140,7 @@ pub fn balance(
     if asked && tally.searched > 0 {
         guesses = references(machine, memory, &memmap, &rules, &tally.unowned, &found, effort.threads)?;
     }
-    Ok(Balance { slab_users, ..builder.build(tally, &found, allocated, guesses) })
+    Ok(Balance { slab_users, kmemleak, ..builder.build(tally, &found, allocated, guesses) })
 }
 
 /// Reads what the balance reads of a dump on a server, all of it at the same time.
@@ -624,6 +626,7 @@ impl Builder<'_> {
             stacks: None,
             sites: None,
             slab_users: None,
+            kmemleak: None,
             identities: Vec::new(),
             missing: std::mem::take(&mut self.missing),
             is_whole: self.is_whole,

@@ -62,6 +62,7 @@ pub fn blame(report: &mut TriageReport, balance: &Balance) {
         let others = balance.cgroups.largest.iter().filter(|it| it.is_full() && full != Some(*it));
         evidence.extend(others.take(CGROUPS).map(|cgroup| cgroup_text(balance, cgroup)));
     }
+    evidence.extend(unreferenced(balance));
     evidence.extend(balance.largest().take(ROWS).map(|row| row_text(balance, row)));
     finding.evidence.extend(evidence.into_iter().map(Evidence));
 }
@@ -137,6 +138,21 @@ fn slab_users(balance: &Balance, suspect: &Suspect) -> Option<String> {
         if users.is_whole { "" } else { "at least " },
         counted(user.objects, "object"),
         callers(&user.stack).join(" < ")
+    ))
+}
+
+/// What kmemleak's last scan found no pointer to, if it is a large part of the memory.
+fn unreferenced(balance: &Balance) -> Option<String> {
+    const LARGE: u64 = 10;
+    let found = balance.kmemleak.as_ref()?;
+    let managed = balance.managed?.bytes(balance.page_size);
+    let first = found.leaks.first().filter(|_| found.unreferenced_bytes >= managed / LARGE)?;
+    Some(format!(
+        "{}{}, {}, have no pointer to them, by kmemleak's last scan; the most allocated in {}",
+        if found.is_whole { "" } else { "at least " },
+        counted(found.unreferenced, "object"),
+        bytes(found.unreferenced_bytes),
+        callers(&first.stack).join(" < ")
     ))
 }
 
@@ -245,6 +261,7 @@ mod tests {
             stacks: None,
             sites: None,
             slab_users: None,
+            kmemleak: None,
             identities: Vec::new(),
             missing: Vec::new(),
             is_whole: true,

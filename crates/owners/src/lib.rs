@@ -39,5 +39,6 @@ pub use blame::{are_evidence, blame, use_rows};
 pub use growth::{Growth, Moment, NotComparable, OwnerGrowth, RowGrowth, growth};
 pub use report::{
     Allocation, AllocationStack, Balance, BlockType, Cgroup, Cgroups, Deferred, FileDetail, Fragmentation,
-    Identity, Outside, Owner, Row, RowKind, Site, Sites, SlabUser, SlabUsers, Spoiler, Stacks, Suspect,
+    Identity, Kmemleak, KmemleakUser, Outside, Owner, Row, RowKind, Site, Sites, SlabUser, SlabUsers,
+    Spoiler, Stacks, Suspect,
 };

@@ -143,6 +143,9 @@ pub struct Balance {
     /// Who allocated slab objects; `None`: the kernel kept no records of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slab_users: Option<SlabUsers>,
+    /// What kmemleak tracked; `None`: the kernel has none, or it is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kmemleak: Option<Kmemleak>,
     /// Rows compared with the kernel's counters.
     pub identities: Vec<Identity>,
     /// What is missing or was cut, one sentence each.
@@ -280,6 +283,48 @@ pub struct SlabUser {
     pub stack: Vec<String>,
     /// IDs of the tasks that allocated the most. They can be gone, and others can have their IDs.
     pub pids: Vec<u32>,
+    /// Number of these tasks, up to 256.
+    pub tasks: usize,
+}
+
+/// Objects that kmemleak tracked: slab objects, vmalloc areas, per-CPU memory, early allocations.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kmemleak {
+    /// Objects that are allocated.
+    pub objects: u64,
+    /// Bytes of them, by kmemleak's sizes. Per-CPU memory counts for one CPU.
+    pub bytes: u64,
+    /// Those of them that the last scan left without enough references: what `/sys/kernel/debug/kmemleak` had.
+    pub unreferenced: u64,
+    pub unreferenced_bytes: u64,
+    /// Seconds from the start of the last scan to the end; `None`: it never scanned, or that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scanned: Option<u64>,
+    /// Whether it tracked to the end. It stops when it has no memory, and objects that were freed since can remain.
+    pub is_enabled: bool,
+    /// Objects without a stack, or whose stack cannot be read.
+    pub unrecorded: u64,
+    /// Whether all objects were read.
+    pub is_whole: bool,
+    /// The stacks with the most bytes of unreferenced objects.
+    pub leaks: Vec<KmemleakUser>,
+    /// Number of all stacks of unreferenced objects.
+    pub leak_count: usize,
+    /// The stacks with the most bytes.
+    pub largest: Vec<KmemleakUser>,
+    /// Number of all stacks.
+    pub count: usize,
+}
+
+/// Objects of kmemleak that one stack allocated.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct KmemleakUser {
+    pub objects: u64,
+    pub bytes: u64,
+    /// Functions of the stack, the innermost first.
+    pub stack: Vec<String>,
+    /// Tasks that allocated the most. Interrupts have names in place of one.
+    pub allocated_by: Vec<String>,
     /// Number of these tasks, up to 256.
     pub tasks: usize,
 }

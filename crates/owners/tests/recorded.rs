@@ -44,6 +44,8 @@ fn recorded(depot: Depot) -> Recorded {
             ("leaky/leak.c", 33, "leak_one", 1_000_000, 250),
         ],
         tagged: vec![(0x2210, 1), (0x2211, 3)],
+        kmemleak: None,
+        scanned: 9_000,
     }
 }
 

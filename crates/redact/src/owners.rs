@@ -1,8 +1,8 @@
 //! Redacts who owns the memory.
 
 use pagehaul_owners::{
-    Allocation, Balance, Cgroup, Cgroups, FileDetail, Owner, Row, RowKind, Site, Sites, SlabUser, SlabUsers,
-    Spoiler, Stacks, Suspect,
+    Allocation, Balance, Cgroup, Cgroups, FileDetail, Kmemleak, KmemleakUser, Owner, Row, RowKind, Site,
+    Sites, SlabUser, SlabUsers, Spoiler, Stacks, Suspect,
 };
 
 use crate::Redaction;
@@ -24,6 +24,7 @@ impl Redaction {
             stacks,
             sites,
             slab_users,
+            kmemleak,
             identities: _,
             missing,
             is_whole: _,
@@ -59,6 +60,27 @@ impl Redaction {
         let users = slab_users.iter_mut().flat_map(|SlabUsers { largest, .. }| largest);
         for SlabUser { cache, objects: _, bytes: _, stack: _, pids: _, tasks: _ } in users {
             *cache = identifier(cache);
+        }
+        if let Some(Kmemleak {
+            objects: _,
+            bytes: _,
+            unreferenced: _,
+            unreferenced_bytes: _,
+            scanned: _,
+            is_enabled: _,
+            unrecorded: _,
+            is_whole: _,
+            leaks,
+            leak_count: _,
+            largest,
+            count: _,
+        }) = kmemleak
+        {
+            for KmemleakUser { objects: _, bytes: _, stack: _, allocated_by, tasks: _ } in
+                leaks.iter_mut().chain(largest)
+            {
+                allocated_by.iter_mut().for_each(|task| *task = self.process(task));
+            }
         }
         if let Some(Sites { bytes: _, calls: _, largest, count: _ }) = sites {
             for Site { file, line: _, function: _, module: _, bytes: _, calls: _ } in largest {

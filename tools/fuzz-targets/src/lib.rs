@@ -19,7 +19,7 @@ use pagehaul_physmem::file::ReadAt;
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, PageState, PhysMemory, Piece, RangeMap, ReadError, View};
 use pagehaul_run::Progress;
 use pagehaul_synth::{
-    Arm64, Depot, Era, Image, Inside, LOG_PAGES, Machine, Message, Recorded, Riscv64, Task, note,
+    Arm64, Depot, Era, Image, Inside, LOG_PAGES, Machine, Message, Recorded, Riscv64, Task, Tracked, note,
 };
 use pagehaul_vmcore::{Source, sweep};
 
@@ -288,6 +288,19 @@ fn inside() -> Inside {
             early: vec![(0x1f20, 1)],
             sites: vec![("mm/slub.c", 1, "alloc_slab_page", 4096, 1), ("ext4/x.c", 2, "ext4_fill", 8192, 2)],
             tagged: vec![(0x1f30, 1)],
+            kmemleak: Some(vec![
+                Tracked {
+                    size: 64,
+                    flags: 3,
+                    min_count: 1,
+                    comm: "task20",
+                    pid: 20,
+                    stack: Some(0),
+                    ..Tracked::default()
+                };
+                3
+            ]),
+            scanned: 9000,
         }),
         spread: false,
     }

@@ -9,7 +9,7 @@ use pagehaul_physmem::PhysMemory;
 use pagehaul_present::number::counted;
 
 use super::names::{Stacks, callers, is_large_kmalloc};
-use super::records::{By, Part, Records, Task, records};
+use super::records::{By, Part, Records, Task, label, records};
 use super::sites::{Tags, place};
 use crate::report::{Allocation, AllocationStack, Owner, RowKind, Stacks as Report};
 use crate::tally::{Rules, Tally};
@@ -163,13 +163,9 @@ impl Allocations {
 fn owner(name: String, group: Group) -> Owner {
     let mut tasks: Vec<(Task, u64)> = group.tasks.into_iter().collect();
     tasks.sort_unstable_by_key(|(task, pages)| (std::cmp::Reverse(*pages), *task));
-    let label = |((comm, pid), _): &(Task, u64)| {
-        let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
-        format!("{}/{pid}", String::from_utf8_lossy(comm.get(..end).unwrap_or_default()))
-    };
     let allocation = (name != OWN).then(|| Allocation {
         stack: group.stack,
-        allocated_by: tasks.iter().take(MAX_TASKS).map(label).collect(),
+        allocated_by: tasks.iter().take(MAX_TASKS).map(|(task, _)| label(task)).collect(),
         tasks: tasks.len(),
     });
     Owner { name, pages: PageCount::new(group.pages), allocation, ..Owner::default() }

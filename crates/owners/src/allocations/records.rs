@@ -49,6 +49,12 @@ pub(crate) enum By {
 /// Name and ID of a task.
 pub(crate) type Task = ([u8; 16], u32);
 
+/// `comm/pid`.
+pub(crate) fn label((comm, pid): &Task) -> String {
+    let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
+    format!("{}/{pid}", String::from_utf8_lossy(comm.get(..end).unwrap_or_default()))
+}
+
 /// What the records say.
 #[derive(Debug, Default)]
 pub(crate) struct Records {

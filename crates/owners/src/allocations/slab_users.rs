@@ -3,7 +3,7 @@
 //! Behind each object of such a cache are two records, of its last allocation and of its last release (`struct track`). Its slabs are
 //! all on lists of their nodes, `partial` or `full`, and its free objects are those of the lists of its slabs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use pagehaul_btf::{Fault, Object};
 use pagehaul_inspect::{MAX_SLAB_OBJECTS, Machine, SlabLayout, cache_node};
@@ -12,8 +12,8 @@ use pagehaul_machine::VirtAddr;
 use pagehaul_physmem::{PhysMemory, View};
 use pagehaul_present::number::counted;
 
+use super::counts::{By, Counts};
 use super::names::Stacks;
-use super::owners::MAX_REPORTED;
 use crate::report::{SlabUser, SlabUsers};
 
 /// Caches, their nodes, and slabs that are read.
@@ -22,11 +22,6 @@ const MAX_NODES: u64 = 1024;
 const MAX_SLABS: u64 = 1 << 20;
 /// Bytes of a slab, at most.
 const MAX_SLAB_BYTES: u64 = 1 << 22;
-/// Stacks that are counted apart, and tasks of one of them.
-const MAX_STACKS: usize = 1 << 16;
-const MAX_TASKS: usize = 256;
-/// Tasks that are named.
-const NAMED_TASKS: usize = 4;
 /// Bytes of a pointer.
 const POINTER: u64 = 8;
 
@@ -120,22 +115,6 @@ impl Track {
     }
 }
 
-/// What a record names.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum By {
-    /// A handle of the stack depot.
-    Stack(u32),
-    /// Return addresses, the innermost first.
-    Addresses(Vec<u64>),
-}
-
-/// Objects of one stack in one cache.
-#[derive(Debug, Default)]
-struct Count {
-    objects: u64,
-    tasks: HashMap<u32, u64>,
-}
-
 struct Reader<'a> {
     machine: &'a Machine<'a>,
     kernel: &'a Kernel,
@@ -144,12 +123,11 @@ struct Reader<'a> {
     track: Track,
     /// 5.17 has `struct slab` (d122019bf061), earlier kernels `struct page`.
     record: &'static str,
-    names: Vec<(String, u64)>,
-    counts: HashMap<(usize, By), Count>,
+    names: Vec<String>,
+    counts: Counts<usize, u32>,
     slabs: u64,
     objects: u64,
     unrecorded: u64,
-    cut: u64,
     /// Whether all slabs were read, as far as is known.
     is_whole: bool,
     why: Option<String>,
@@ -167,11 +145,10 @@ impl<'a> Reader<'a> {
             track,
             record: if machine.space().record("slab").is_ok() { "slab" } else { "page" },
             names: Vec::new(),
-            counts: HashMap::new(),
+            counts: Counts::new(),
             slabs: 0,
             objects: 0,
             unrecorded: 0,
-            cut: 0,
             is_whole: true,
             why: None,
         }
@@ -191,7 +168,7 @@ impl<'a> Reader<'a> {
             return Err(Fault::WrongKind(format!("its size, {},", layout.size), "one with room for records"));
         }
         let number = self.names.len();
-        self.names.push((name.to_owned(), layout.size));
+        self.names.push(name.to_owned());
         let nodes = self.machine.u32("nr_node_ids").map_or(1, u64::from).clamp(1, MAX_NODES);
         for node in 0..nodes {
             let pointer = cache_node(cache, node)?;
@@ -252,58 +229,23 @@ impl<'a> Reader<'a> {
                 self.unrecorded += 1;
                 continue;
             };
-            let key = (cache, by);
-            if self.counts.len() >= MAX_STACKS && !self.counts.contains_key(&key) {
-                self.cut += 1;
-                continue;
-            }
-            let count = self.counts.entry(key).or_default();
-            count.objects += 1;
-            if count.tasks.len() < MAX_TASKS || count.tasks.contains_key(&pid) {
-                *count.tasks.entry(pid).or_default() += 1;
-            }
+            self.counts.add(cache, by, layout.size, pid);
         }
         Ok(())
     }
 
     fn finish(self, caches: usize, missing: &mut Vec<String>) -> SlabUsers {
         let mut stacks = Stacks::new(self.machine);
-        let count = self.counts.len();
-        let mut all: Vec<((usize, By), Count)> = self.counts.into_iter().collect();
-        let size = |cache: usize| self.names.get(cache).map_or(0, |(_, size)| *size);
-        let bytes = |cache: usize, objects: u64| objects.saturating_mul(size(cache));
-        all.sort_by_cached_key(|((cache, by), count)| {
-            let address = match by {
-                By::Stack(handle) => u64::from(*handle),
-                By::Addresses(all) => all.first().copied().unwrap_or(0),
-            };
-            (std::cmp::Reverse(bytes(*cache, count.objects)), *cache, address)
+        let (count, cut) = (self.counts.len(), self.counts.cut);
+        let (largest, lost) = self.counts.largest(&mut stacks);
+        let largest = largest.into_iter().map(|row| SlabUser {
+            cache: self.names.get(row.of).cloned().unwrap_or_default(),
+            objects: row.objects,
+            bytes: row.bytes,
+            stack: row.stack,
+            pids: row.named,
+            tasks: row.tasks,
         });
-        let mut lost = 0;
-        let mut largest = Vec::new();
-        for ((cache, by), count) in all {
-            if largest.len() >= MAX_REPORTED {
-                break;
-            }
-            let stack = match by {
-                By::Stack(handle) => stacks.functions(handle),
-                By::Addresses(addresses) => Some(stacks.named(&addresses)),
-            };
-            let Some(stack) = stack else {
-                lost += count.objects;
-                continue;
-            };
-            let mut tasks: Vec<(u32, u64)> = count.tasks.into_iter().collect();
-            tasks.sort_unstable_by_key(|(pid, objects)| (std::cmp::Reverse(*objects), *pid));
-            largest.push(SlabUser {
-                cache: self.names.get(cache).map_or_else(String::new, |(name, _)| name.clone()),
-                objects: count.objects,
-                bytes: bytes(cache, count.objects),
-                stack,
-                pids: tasks.iter().take(NAMED_TASKS).map(|(pid, _)| *pid).collect(),
-                tasks: tasks.len(),
-            });
-        }
         if let Some(why) = stacks.why {
             let failed = counted(stacks.failed, "stack");
             missing.push(format!("slub_debug: {failed} cannot be read, the first because: {why}"));
@@ -315,16 +257,15 @@ impl<'a> Reader<'a> {
         if beyond > 0 {
             missing.push(format!("slub_debug: {} are not read", counted(beyond, "slab")));
         }
-        if self.cut > 0 {
-            missing
-                .push(format!("slub_debug: {} of more stacks than are counted", counted(self.cut, "object")));
+        if cut > 0 {
+            missing.push(format!("slub_debug: {} of more stacks than are counted", counted(cut, "object")));
         }
         SlabUsers {
             caches,
             objects: self.objects,
             unrecorded: self.unrecorded.saturating_add(lost),
             is_whole: self.is_whole && beyond == 0,
-            largest,
+            largest: largest.collect(),
             count,
         }
     }

@@ -3,24 +3,25 @@
 use std::fmt::Write as _;
 
 use pagehaul_machine::PageCount;
-use pagehaul_owners::{Balance, SlabUser, allocator_frames};
+use pagehaul_owners::{Balance, KmemleakUser, allocator_frames};
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count, percent};
+use pagehaul_present::time::seconds;
 
 use super::printable;
 
 /// Stacks and places that are printed.
 const MANY: usize = 10;
-/// IDs of tasks that are printed.
-const PIDS: usize = 4;
+/// Tasks that are printed.
+const TASKS: usize = 4;
 /// Functions of a stack that are printed.
 const FUNCTIONS: usize = 5;
 
 /// Formats both, as far as the kernel has them.
 pub(super) fn text(balance: &Balance, out: &mut String) {
-    for (table, about) in
-        [stacks(balance, MANY), slab_users(balance, MANY), sites(balance, MANY)].into_iter().flatten()
-    {
+    let [leaks, tracked] = kmemleak(balance, MANY);
+    let all = [stacks(balance, MANY), slab_users(balance, MANY), leaks, tracked, sites(balance, MANY)];
+    for (table, about) in all.into_iter().flatten() {
         // Writing to a string cannot fail.
         let _ = write!(out, "\n{table}  {about}\n");
     }
@@ -77,43 +78,68 @@ fn asked(stack: &[String]) -> String {
     functions.join(" < ")
 }
 
+/// Objects of a stack.
+struct Line<'a, T> {
+    stack: &'a [String],
+    cache: &'a str,
+    objects: u64,
+    bytes: u64,
+    tasks: Vec<T>,
+    count: usize,
+}
+
+impl<T: Ord + Clone + ToString> Line<'_, T> {
+    /// The tasks.
+    fn named(&self) -> String {
+        // Tasks that are not named may be the same for two stacks.
+        let all = self.count == self.tasks.len();
+        let mut tasks = self.tasks.clone();
+        tasks.sort_unstable();
+        tasks.dedup();
+        let mut named: Vec<String> =
+            tasks.iter().take(TASKS).map(|task| printable(&task.to_string())).collect();
+        if !all || tasks.len() > TASKS {
+            named.push("more".to_owned());
+        }
+        named.join(", ")
+    }
+}
+
+/// Makes stacks one line that differ in functions that are not shown. Those with the most bytes come first.
+fn merged<'a, T>(all: impl Iterator<Item = Line<'a, T>>) -> Vec<(String, Line<'a, T>)> {
+    let mut lines: Vec<(String, Line<'a, T>)> = Vec::new();
+    for found in all {
+        let name = asked(found.stack);
+        match lines.iter_mut().find(|(known, line)| *known == name && line.cache == found.cache) {
+            Some((_, line)) => {
+                line.objects = line.objects.saturating_add(found.objects);
+                line.bytes = line.bytes.saturating_add(found.bytes);
+                line.count = line.count.saturating_add(found.count);
+                line.tasks.extend(found.tasks);
+            }
+            None => lines.push((name, found)),
+        }
+    }
+    lines.sort_by_key(|(_, line)| std::cmp::Reverse(line.bytes));
+    lines
+}
+
 /// The stacks of slab caches with the most bytes, and a sentence on all of them.
 pub(super) fn slab_users(balance: &Balance, most: usize) -> Option<(Table, String)> {
     // Of which nothing was read, nothing is known: a note says why.
     let users = balance.slab_users.as_ref().filter(|users| users.is_whole || users.objects > 0)?;
     let mut table = Table::new(["objects allocated by (slub_debug)", "cache", "objects", "size", "PIDs"]);
-    // Stacks that differ in functions that are not shown are one line.
-    let mut lines: Vec<((String, &str), SlabUser)> = Vec::new();
-    for user in &users.largest {
-        let key = (asked(&user.stack), user.cache.as_str());
-        match lines.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, line)) => {
-                line.objects = line.objects.saturating_add(user.objects);
-                line.bytes = line.bytes.saturating_add(user.bytes);
-                line.tasks = line.tasks.saturating_add(user.tasks);
-                line.pids.extend_from_slice(&user.pids);
-            }
-            None => lines.push((key, user.clone())),
-        }
-    }
-    lines.sort_by_key(|(_, line)| std::cmp::Reverse(line.bytes));
-    for ((name, cache), line) in lines.into_iter().take(most) {
-        // Tasks that are not named may be the same for two stacks.
-        let all = line.tasks == line.pids.len();
-        let mut pids = line.pids;
-        pids.sort_unstable();
-        pids.dedup();
-        let mut named: Vec<String> = pids.iter().take(PIDS).map(u32::to_string).collect();
-        if !all || pids.len() > PIDS {
-            named.push("more".to_owned());
-        }
-        table.row([
-            printable(&name),
-            printable(cache),
-            count(line.objects),
-            bytes(line.bytes),
-            named.join(", "),
-        ]);
+    let lines = users.largest.iter().map(|user| Line {
+        stack: &user.stack,
+        cache: &user.cache,
+        objects: user.objects,
+        bytes: user.bytes,
+        tasks: user.pids.clone(),
+        count: user.tasks,
+    });
+    for (name, line) in merged(lines).into_iter().take(most) {
+        let tasks = line.named();
+        table.row([printable(&name), printable(line.cache), count(line.objects), bytes(line.bytes), tasks]);
     }
     let mut about = format!(
         "{}{} objects in use in {} caches with records, {} stacks",
@@ -126,6 +152,58 @@ pub(super) fn slab_users(balance: &Balance, most: usize) -> Option<(Table, Strin
         let _ = write!(about, "; {} of them have no record that can be read", count(users.unrecorded));
     }
     Some((table, about))
+}
+
+/// The stacks with the most bytes of unreferenced objects, if kmemleak found some, and those of all objects, each with a sentence.
+pub(super) fn kmemleak(balance: &Balance, most: usize) -> [Option<(Table, String)>; 2] {
+    // Of which nothing was read, nothing is known: a note says why.
+    let Some(found) = balance.kmemleak.as_ref().filter(|found| found.is_whole || found.objects > 0) else {
+        return [None, None];
+    };
+    let least = if found.is_whole { "" } else { "at least " };
+    let scan = match found.scanned {
+        Some(ago) => format!("last scan {} before the end", seconds(ago as f64)),
+        None => "no scan is known".to_owned(),
+    };
+    let leaks = (found.unreferenced > 0).then(|| {
+        let about = format!(
+            "{least}{} objects that kmemleak's last scan found no pointer to, {}, {} stacks; {scan}",
+            count(found.unreferenced),
+            bytes(found.unreferenced_bytes),
+            count(found.leak_count as u64),
+        );
+        (objects("unreferenced, allocated by (kmemleak)", &found.leaks, most), about)
+    });
+    let mut about = format!(
+        "{least}{} objects that kmemleak tracks, {}, {} stacks; of them {} unreferenced; {scan}",
+        count(found.objects),
+        bytes(found.bytes),
+        count(found.count as u64),
+        count(found.unreferenced),
+    );
+    if found.unrecorded > 0 {
+        let _ = write!(about, "; {} have no stack that can be read", count(found.unrecorded));
+    }
+    if !found.is_enabled {
+        about += "; kmemleak stopped before the end: objects freed since may be among them";
+    }
+    [leaks, Some((objects("tracked, allocated by (kmemleak)", &found.largest, most), about))]
+}
+
+fn objects(title: &str, users: &[KmemleakUser], most: usize) -> Table {
+    let mut table = Table::new([title, "objects", "size", "by"]);
+    let lines = users.iter().map(|user| Line {
+        stack: &user.stack,
+        cache: "",
+        objects: user.objects,
+        bytes: user.bytes,
+        tasks: user.allocated_by.clone(),
+        count: user.tasks,
+    });
+    for (name, line) in merged(lines).into_iter().take(most) {
+        table.row([printable(&name), count(line.objects), bytes(line.bytes), line.named()]);
+    }
+    table
 }
 
 /// The places with the most bytes, and a sentence on all of them.

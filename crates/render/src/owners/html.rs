@@ -24,6 +24,13 @@ pub fn page(balance: &Balance, name: &str) -> String {
     if let Some((table, about)) = allocations::slab_users(balance, usize::MAX) {
         sections.push(("slab-objects", "Slab objects allocated by", about, html! { (table) }));
     }
+    let [leaks, tracked] = allocations::kmemleak(balance, usize::MAX);
+    if let Some((table, about)) = leaks {
+        sections.push(("unreferenced", "Unreferenced objects allocated by", about, html! { (table) }));
+    }
+    if let Some((table, about)) = tracked {
+        sections.push(("tracked", "Tracked objects allocated by", about, html! { (table) }));
+    }
     if let Some((table, about)) = allocations::sites(balance, usize::MAX) {
         sections.push(("sites", "Allocation sites", about, html! { (table) }));
     }

@@ -280,6 +280,7 @@ mod tests {
             stacks: None,
             sites: None,
             slab_users: None,
+            kmemleak: None,
             identities: Vec::new(),
             missing: Vec::new(),
             is_whole: true,

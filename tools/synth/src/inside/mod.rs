@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::content::{Content, PAGE, PageBytes};
 use crate::{Machine, image_offset};
 use btf::{RECORDED, RECORDS, RUN_QUEUE_BYTES, member};
-pub use recorded::{Depot, Recorded};
+pub use recorded::{Depot, Recorded, Tracked};
 pub use tables::numbered_functions;
 
 #[derive(Clone, Debug)]
@@ -248,7 +248,9 @@ impl Machine {
         let mut more = Vec::new();
         if let Some(recorded) = &inside.recorded {
             more.extend(RECORDED);
-            more.extend(recorded.depot.records());
+            let records = recorded.depot.records();
+            let is_there = |name: &str| name != "kmemleak_object" || recorded.kmemleak.is_some();
+            more.extend(records.into_iter().filter(|(name, ..)| is_there(name)));
         }
         let types = btf::btf(&more);
         let (header, unwind_ip) = (put(tables::ORC_HEADER.to_vec()), 4 * addresses.len() as u64);

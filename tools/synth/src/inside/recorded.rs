@@ -1,4 +1,4 @@
-//! What a kernel keeps of allocations: page_owner with a stack depot, and allocation tags.
+//! What a kernel keeps of allocations: page_owner with a stack depot, allocation tags, and kmemleak's objects.
 
 use std::collections::BTreeMap;
 
@@ -36,6 +36,25 @@ pub struct Recorded {
     pub sites: Vec<(&'static str, u32, &'static str, i64, i64)>,
     /// Blocks with a tag: first PFN, number of the place.
     pub tagged: Vec<(u64, usize)>,
+    /// Objects that kmemleak tracks, if the kernel has it. Jiffies start at 0, 100 a second; it ends at 10,000.
+    pub kmemleak: Option<Vec<Tracked>>,
+    /// Jiffies of kmemleak's last scan; 0: none.
+    pub scanned: u64,
+}
+
+/// An object that kmemleak tracks.
+#[derive(Clone, Debug, Default)]
+pub struct Tracked {
+    pub size: u64,
+    pub flags: u32,
+    pub min_count: i32,
+    pub count: i32,
+    /// When it was allocated.
+    pub jiffies: u64,
+    pub comm: &'static str,
+    pub pid: u32,
+    /// Number of its stack; none if it could not be saved.
+    pub stack: Option<usize>,
 }
 
 /// Bytes of a page's entry: flags, `struct page_owner`, tag.
@@ -52,7 +71,7 @@ const POOL_INDEX: u64 = 1;
 
 impl Depot {
     /// The records of this shape.
-    pub(super) fn records(self) -> [Record; 3] {
+    pub(super) fn records(self) -> [Record; 4] {
         const OLD: Record = (
             "stack_record",
             32,
@@ -96,6 +115,39 @@ impl Depot {
             16,
             &[("order", "u32", 0), ("gfp_mask", "u32", 4), ("handle", "u32", 8), ("free_handle", "u32", 12)],
         );
+        const TRACKED: Record = (
+            "kmemleak_object",
+            128,
+            &[
+                ("flags", "u32", 4),
+                ("object_list", "list_head", 8),
+                ("pointer", "u64", 24),
+                ("size", "u64", 32),
+                ("min_count", "u32", 40),
+                ("count", "u32", 44),
+                ("trace_handle", "u32", 48),
+                ("pid", "u32", 52),
+                ("jiffies", "u64", 56),
+                ("comm", "[16 char]", 64),
+            ],
+        );
+        const OLD_TRACKED: Record = (
+            "kmemleak_object",
+            256,
+            &[
+                ("flags", "u32", 4),
+                ("object_list", "list_head", 8),
+                ("pointer", "u64", 24),
+                ("size", "u64", 32),
+                ("min_count", "u32", 40),
+                ("count", "u32", 44),
+                ("pid", "u32", 52),
+                ("jiffies", "u64", 56),
+                ("comm", "[16 char]", 64),
+                ("trace", "[16 u64]", 80),
+                ("trace_len", "u32", 208),
+            ],
+        );
         let parts: Record = (
             "handle_parts",
             4,
@@ -122,9 +174,9 @@ impl Depot {
             },
         );
         match self {
-            Self::V5_10 => [parts, OLD, OLD_OWNER],
-            Self::V6_1 => [parts, OLD, OWNER],
-            Self::V6_12 | Self::V6_18 => [parts, NEW, OWNER],
+            Self::V5_10 => [parts, OLD, OLD_OWNER, OLD_TRACKED],
+            Self::V6_1 => [parts, OLD, OWNER, OLD_TRACKED],
+            Self::V6_12 | Self::V6_18 => [parts, NEW, OWNER, TRACKED],
         }
     }
 
@@ -222,6 +274,9 @@ pub(super) fn write(
     arena.word(early, handles[0].into());
     symbols.push((early, "early_handle".to_owned()));
 
+    if let Some(objects) = &recorded.kmemleak {
+        kmemleak(arena, recorded, objects, &handles, address, symbols);
+    }
     let tags = tags(arena, recorded, place, symbols);
     // The entries of all pages.
     let mut bases = BTreeMap::new();
@@ -264,6 +319,61 @@ pub(super) fn write(
         .map(|(section, base)| (section, base.wrapping_sub(section * place.section_pages * ENTRY)))
         .collect();
     Written { sections, flags }
+}
+
+/// Writes kmemleak's objects, and its variables.
+fn kmemleak(
+    arena: &mut Arena,
+    recorded: &Recorded,
+    objects: &[Tracked],
+    handles: &[u32],
+    address: &impl Fn(&str) -> u64,
+    symbols: &mut Vec<(u64, String)>,
+) {
+    let [.., record] = recorded.depot.records();
+    let at = |name: &str| {
+        let member = record.2.iter().find(|(known, ..)| *known == name);
+        member.map(|(.., at)| u64::from(*at))
+    };
+    let place = |name: &str| at(name).unwrap_or_default();
+    let head = arena.take(16, 8);
+    let mut heads = vec![head];
+    for (index, tracked) in objects.iter().enumerate() {
+        let object = arena.take(record.1.into(), 16);
+        arena.zeros(object, record.1.into());
+        heads.push(object + place("object_list"));
+        arena.word(object + place("pointer"), 0xffff_8880_0000_1000 + 0x1000 * index as u64);
+        arena.word(object + place("size"), tracked.size);
+        arena.word(object + place("jiffies"), tracked.jiffies);
+        arena.bytes(object + place("flags"), &tracked.flags.to_le_bytes());
+        arena.bytes(object + place("min_count"), &tracked.min_count.to_le_bytes());
+        arena.bytes(object + place("count"), &tracked.count.to_le_bytes());
+        arena.bytes(object + place("pid"), &tracked.pid.to_le_bytes());
+        arena.bytes(object + place("comm"), tracked.comm.as_bytes());
+        let Some(stack) = tracked.stack else { continue };
+        match at("trace") {
+            Some(trace) => {
+                let functions = &recorded.stacks[stack];
+                for (index, function) in functions.iter().enumerate() {
+                    arena.word(object + trace + 8 * index as u64, address(function) + 0x20);
+                }
+                arena.bytes(object + place("trace_len"), &(functions.len() as u32).to_le_bytes());
+            }
+            None => arena.bytes(object + place("trace_handle"), &handles[stack + 1].to_le_bytes()),
+        }
+    }
+    arena.ring(&heads);
+    symbols.push((head, "object_list".into()));
+    for (name, value) in [
+        ("kmemleak_enabled", 1),
+        ("jiffies_last_scan", recorded.scanned),
+        ("jiffies_min_age", 500),
+        ("jiffies_64", 10_000),
+    ] {
+        let at = arena.take(8, 8);
+        arena.word(at, value);
+        symbols.push((at, name.to_owned()));
+    }
 }
 
 /// Writes the tags. Returns their addresses.
