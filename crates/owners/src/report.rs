@@ -323,7 +323,7 @@ pub struct KmemleakUser {
     pub bytes: u64,
     /// Functions of the stack, the innermost first.
     pub stack: Vec<String>,
-    /// Tasks that allocated the most. Interrupts have names in place of one.
+    /// Tasks that allocated the most; interrupts are `hardirq/0` and `softirq/0`.
     pub allocated_by: Vec<String>,
     /// Number of these tasks, up to 256.
     pub tasks: usize,

@@ -162,6 +162,7 @@ pub(super) fn kmemleak(balance: &Balance, most: usize) -> [Option<(Table, String
     };
     let least = if found.is_whole { "" } else { "at least " };
     let scan = match found.scanned {
+        Some(ago @ 0..60) => format!("last scan {ago} s before the end"),
         Some(ago) => format!("last scan {} before the end", seconds(ago as f64)),
         None => "no scan is known".to_owned(),
     };

@@ -257,22 +257,62 @@ fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pagehaul_owners::{Cgroups, Row, RowKind};
+    use pagehaul_owners::{Cgroups, Kmemleak, KmemleakUser, Row, RowKind};
 
     use super::*;
 
-    /// Rows have pages that are not managed where struct pages cannot be read.
     #[test]
-    fn shares_are_of_the_sum_of_all_rows() {
-        let balance = |managed| Balance {
+    fn unreferenced_objects_come_first_and_the_scan_has_an_age() {
+        let user = |function: &str, objects, by: &[&str]| KmemleakUser {
+            objects,
+            bytes: objects * 64,
+            stack: vec!["kmem_cache_alloc".into(), function.into(), "kthread".into()],
+            allocated_by: by.iter().map(|task| (*task).to_owned()).collect(),
+            tasks: 2,
+        };
+        let kmemleak = Kmemleak {
+            objects: 1012,
+            bytes: 1012 * 64,
+            unreferenced: 8,
+            unreferenced_bytes: 512,
+            scanned: Some(83),
+            unrecorded: 3,
+            leaks: vec![user("leak", 8, &["insmod/77", "bash/78"])],
+            leak_count: 1,
+            largest: vec![user("keep", 1001, &["insmod/77"]), user("leak", 8, &["insmod/77", "bash/78"])],
+            count: 2,
+            ..Kmemleak::default()
+        };
+        let mut out = String::new();
+        allocations::text(&Balance { kmemleak: Some(kmemleak), ..empty() }, &mut out);
+        let lines: Vec<&str> = out.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+        assert_eq!(lines.len(), 7, "{out}");
+        for (line, parts) in lines.iter().zip([
+            &["unreferenced, allocated by (kmemleak)", "objects", "size", "by"][..],
+            &["leak < kthread", " 8 ", "512 B", "bash/78, insmod/77"],
+            &[
+                "at least 8 objects that kmemleak's last scan found no pointer to",
+                "last scan 1 min 23 s before",
+            ],
+            &["tracked, allocated by (kmemleak)"],
+            &["keep < kthread", "1,001", "insmod/77, more"],
+            &["leak < kthread"],
+            &[
+                "at least 1,012 objects",
+                "8 unreferenced",
+                "3 have no stack",
+                "kmemleak stopped before the end",
+            ],
+        ]) {
+            assert!(parts.iter().all(|part| line.contains(part)), "{line}: {parts:?}");
+        }
+    }
+
+    fn empty() -> Balance {
+        Balance {
             page_size: PageSize::KIB_4,
-            managed: Some(PageCount::new(managed)),
-            rows: vec![Row {
-                kind: RowKind::Undecided,
-                pages: PageCount::new(2000),
-                owners: Vec::new(),
-                owner_count: 0,
-            }],
+            managed: Some(PageCount::new(1)),
+            rows: Vec::new(),
             outside: Vec::new(),
             suspects: Vec::new(),
             cgroups: Cgroups::default(),
@@ -285,6 +325,21 @@ mod tests {
             missing: Vec::new(),
             is_whole: true,
             incomplete: false,
+        }
+    }
+
+    /// Rows have pages that are not managed where struct pages cannot be read.
+    #[test]
+    fn shares_are_of_the_sum_of_all_rows() {
+        let balance = |managed| Balance {
+            managed: Some(PageCount::new(managed)),
+            rows: vec![Row {
+                kind: RowKind::Undecided,
+                pages: PageCount::new(2000),
+                owners: Vec::new(),
+                owner_count: 0,
+            }],
+            ..empty()
         };
         let table =
             |managed| text(&balance(managed)).lines().skip(1).take(2).map(str::to_owned).collect::<Vec<_>>();
