@@ -52,7 +52,7 @@ pub use structures::memory::{
 };
 pub use structures::mounts::{Mount, MountNamespace, Mounts};
 pub use structures::net::{Backlog, Net, NetDevice, TransmitQueue};
-pub use structures::page_ext::{OwnerStack, PageExt, PageOwner};
+pub use structures::page_ext::{OwnerStack, PageExt, PageOwner, task_name};
 pub use structures::paths::path;
 pub use structures::per_cpu_chunks::{PerCpuChunks, per_cpu_chunks};
 pub use structures::pressure::{Pressure, Pressures};

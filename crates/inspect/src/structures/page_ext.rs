@@ -150,13 +150,10 @@ impl PageExt {
             _ if fields.unsaved.contains(&handle) => OwnerStack::Unsaved,
             _ => OwnerStack::Saved(handle),
         };
-        let task = fields.comm.zip(fields.pid).and_then(|(comm, pid)| {
-            let mut comm: [u8; 16] = entry.get(comm..comm + 16)?.try_into().ok()?;
-            // Behind its end are bytes of an earlier name.
-            let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
-            comm.get_mut(end..).unwrap_or_default().fill(0);
-            Some((comm, half(entry, pid)?))
-        });
+        let task = fields
+            .comm
+            .zip(fields.pid)
+            .and_then(|(comm, pid)| Some((task_name(entry.get(comm..)?)?, half(entry, pid)?)));
         Some(PageOwner { stack, task })
     }
 
@@ -172,6 +169,14 @@ impl PageExt {
     pub fn tag_in_flags(&self, flags: u64) -> Option<u64> {
         self.in_flags.as_ref()?.tag(flags)
     }
+}
+
+/// Returns the name of a task (`TASK_COMM_LEN`), zeros behind its end: there can be bytes of an earlier name.
+pub fn task_name(bytes: &[u8]) -> Option<[u8; 16]> {
+    let mut name: [u8; 16] = *bytes.first_chunk()?;
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    name.get_mut(end..).unwrap_or_default().fill(0);
+    Some(name)
 }
 
 #[inline]

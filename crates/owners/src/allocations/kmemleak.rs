@@ -2,7 +2,7 @@
 //! all on one list, and those that its last scan left without references.
 
 use pagehaul_btf::Fault;
-use pagehaul_inspect::Machine;
+use pagehaul_inspect::{Machine, task_name};
 use pagehaul_kernel::ReadVirtual;
 use pagehaul_present::number::{count, counted};
 
@@ -128,7 +128,7 @@ impl Layout {
             bytes: number(self.bytes)?,
             is_white: references != BLACK && references < min_count,
             jiffies: number(self.jiffies)?,
-            task: (*object.get(self.comm..)?.first_chunk()?, number(self.pid)? as u32),
+            task: (task_name(object.get(self.comm..)?)?, number(self.pid)? as u32),
             by,
         })
     }

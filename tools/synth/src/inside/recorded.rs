@@ -349,7 +349,11 @@ fn kmemleak(
         arena.bytes(object + place("min_count"), &tracked.min_count.to_le_bytes());
         arena.bytes(object + place("count"), &tracked.count.to_le_bytes());
         arena.bytes(object + place("pid"), &tracked.pid.to_le_bytes());
-        arena.bytes(object + place("comm"), tracked.comm.as_bytes());
+        // Behind its end are bytes of an earlier name.
+        let mut comm = [b'a' + (index % 3) as u8; 16];
+        comm[..tracked.comm.len()].copy_from_slice(tracked.comm.as_bytes());
+        comm[tracked.comm.len()] = 0;
+        arena.bytes(object + place("comm"), &comm);
         let Some(stack) = tracked.stack else { continue };
         match at("trace") {
             Some(trace) => {
