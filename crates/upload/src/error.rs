@@ -1,9 +1,12 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pagehaul_run::{Patience, Retry, Stop};
 
-/// Uploads that may find that what they sent is not there, or another's. Two hosts behind one name would do that each time.
-const MAX_REPLACED: u32 = 5;
+/// Uploads that may find that what they sent is not there, or another's. Two hosts behind one name would do that each time, and leave
+/// a copy each time.
+const MAX_REPLACED: u32 = 2;
+/// An upload that takes less has no progress to speak of, whatever it sent.
+const SHORT: Duration = Duration::from_secs(10);
 
 /// Why an upload failed. The message names its URL.
 #[derive(Debug, thiserror::Error)]
@@ -47,27 +50,34 @@ impl UploadError {
 pub struct Tries {
     retry: Retry,
     stop: Stop,
+    began: Instant,
+    was_reached: bool,
     replaced: u32,
 }
 
 impl Tries {
     /// The first upload begins.
     pub fn new(stop: &Stop) -> Self {
-        Self { retry: Retry::new(Patience::UPLOAD.first, stop), stop: stop.clone(), replaced: 0 }
+        let retry = Retry::new(Patience::UPLOAD.first, stop);
+        Self { retry, stop: stop.clone(), began: Instant::now(), was_reached: false, replaced: 0 }
     }
 
     /// Waits for another upload after one that failed. Returns whether there is to be one.
     pub fn another(&mut self, error: &UploadError) -> bool {
         let Some(lost) = error.lost else { return false };
-        if lost != Lost::Nothing {
+        let reaches = lost != Lost::Nothing;
+        if reaches && (!self.was_reached || self.began.elapsed() >= SHORT) {
             self.retry = Retry::new(Patience::UPLOAD.later, &self.stop);
         }
+        self.was_reached |= reaches;
         self.replaced += u32::from(lost == Lost::Replaced);
         // The stream would be made anew as if nothing had cancelled it.
-        self.replaced <= MAX_REPLACED
+        let is_another = self.replaced <= MAX_REPLACED
             && !self.stop.is_cancelled()
             && self.retry.wait(Duration::ZERO)
-            && !self.stop.is_cancelled()
+            && !self.stop.is_cancelled();
+        self.began = Instant::now();
+        is_another
     }
 
     /// How long it is tried without progress.

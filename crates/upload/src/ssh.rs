@@ -280,7 +280,7 @@ impl Session {
                         Some("done") => Ok(()),
                         Some("exists") => Err(self.exists()),
                         Some("other") => {
-                            let why = "another upload has replaced what was sent";
+                            let why = "what is there is not what was sent: another upload replaced it, or it changed on its way";
                             Err(UploadError::lost(self.message(why, false), Lost::Replaced))
                         }
                         Some("size") => Err(UploadError::lost(

@@ -160,17 +160,17 @@ impl Config {
             "upload" => {
                 self.upload = match value {
                     "none" => None,
-                    _ => Some(
-                        prefix(value)
-                            .ok_or_else(|| wrong("s3://BUCKET/PREFIX, ssh://HOST/DIRECTORY or none"))?,
-                    ),
+                    // A URL may hold a password.
+                    _ => Some(prefix(value).ok_or_else(|| {
+                        "upload is not understood; expected s3://BUCKET/PREFIX, ssh://HOST/DIRECTORY or none".to_owned()
+                    })?),
                 }
             }
             "after_upload" => {
                 self.removes_uploaded = match value {
                     "keep" => false,
                     "remove" => true,
-                    _ => return Err(wrong("keep or remove")),
+                    _ => return Err("after_upload is not understood; expected keep or remove".into()),
                 }
             }
             "compress" => {

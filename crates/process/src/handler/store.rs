@@ -107,7 +107,7 @@ impl<'a> Store<'a> {
 }
 
 /// Whether a file has a name as [`Store::path`] makes them. Others belong to somebody.
-fn is_core(name: &str) -> bool {
+pub(super) fn is_core(name: &str) -> bool {
     let Some(name) = name.strip_prefix(PREFIX) else { return false };
     let is_known = |extension: &&str| EXTENSIONS.contains(extension);
     let (name, extension) =
