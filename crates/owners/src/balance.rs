@@ -516,9 +516,9 @@ impl Builder<'_> {
         let names: HashMap<u64, &str> =
             caches.iter().map(|cache| (cache.address.0, cache.name.as_str())).collect();
         let mut by: HashMap<(RowKind, Option<String>), (u64, u64)> = HashMap::new();
-        for (slot, (blocks, pages)) in &counted.by {
+        for (slot, spoilt) in &counted.by {
             let sum = by.entry(self.spoiler(*slot, &names)).or_default();
-            *sum = (sum.0.saturating_add(*blocks), sum.1.saturating_add(*pages));
+            *sum = (sum.0.saturating_add(spoilt.blocks), sum.1.saturating_add(spoilt.pages));
         }
         let mut spoilt_by: Vec<Spoiler> = by
             .into_iter()

@@ -1,6 +1,5 @@
 //! Counting what fragments memory: free blocks by order and type, and pages that cannot move in blocks that are for movable ones.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use pagehaul_kernel::Scanned;
@@ -8,6 +7,7 @@ use pagehaul_machine::{PageCount, Pfn};
 
 use crate::page_blocks::{PageBlocks, UNKNOWN};
 use crate::report::RowKind;
+use crate::seeded::SeededMap;
 use crate::slot::Slot;
 
 /// Owners that are counted apart.
@@ -15,34 +15,51 @@ const MAX_OWNERS: usize = 1 << 16;
 /// Orders of the buddy allocator: 0 to 10, to 13 with pages of 64 KiB.
 const MAX_ORDERS: usize = 16;
 
-/// Counts of one section, or of all.
+/// Counts of some sections, or of all.
 #[derive(Debug, Default)]
 pub(crate) struct FragmentTally {
     /// Blocks of each type that are not all reserved.
-    pub(crate) blocks: HashMap<u8, u64>,
+    pub(crate) blocks: SeededMap<u8, u64>,
     /// Free blocks of the buddy allocator by type and order.
-    pub(crate) free: HashMap<(u8, usize), u64>,
+    pub(crate) free: SeededMap<(u8, usize), u64>,
     /// Movable blocks that have pages that cannot move.
     pub(crate) spoilt: u64,
-    /// Of each owner: these blocks, and its pages in them.
-    pub(crate) by: HashMap<Slot, (u64, u64)>,
+    /// Owners of these pages.
+    pub(crate) by: SeededMap<Slot, Spoilt>,
+}
+
+/// Movable blocks in which an owner has pages that cannot move.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Spoilt {
+    pub(crate) blocks: u64,
+    /// Its pages in them.
+    pub(crate) pages: u64,
+    /// The first page of the block that was counted last.
+    last: Option<Pfn>,
 }
 
 impl FragmentTally {
-    pub(crate) fn merge(&mut self, part: Self) {
-        self.spoilt += part.spoilt;
-        for (kind, blocks) in part.blocks {
+    /// Moves the counts of other sections here.
+    pub(crate) fn take(&mut self, part: &mut Self) {
+        self.spoilt += std::mem::take(&mut part.spoilt);
+        for (kind, blocks) in part.blocks.drain() {
             *self.blocks.entry(kind).or_default() += blocks;
         }
-        for (key, blocks) in part.free {
+        for (key, blocks) in part.free.drain() {
             *self.free.entry(key).or_default() += blocks;
         }
-        for (slot, (blocks, pages)) in part.by {
-            if self.by.len() < MAX_OWNERS || self.by.contains_key(&slot) {
-                let sum = self.by.entry(slot).or_default();
-                *sum = (sum.0 + blocks, sum.1 + pages);
+        for (slot, more) in part.by.drain() {
+            if let Some(sum) = self.spoilt_by(slot) {
+                sum.blocks += more.blocks;
+                sum.pages += more.pages;
             }
         }
+    }
+
+    /// Returns the counts of an owner, if there is room for it.
+    fn spoilt_by(&mut self, slot: Slot) -> Option<&mut Spoilt> {
+        let has_room = self.by.len() < MAX_OWNERS || self.by.contains_key(&slot);
+        has_room.then(|| self.by.entry(slot).or_default())
     }
 }
 
@@ -54,10 +71,8 @@ pub(crate) struct Fragments<'a> {
     /// The last block that had a page in use or free, and the last that was spoilt.
     last: Option<u64>,
     last_spoilt: Option<u64>,
-    last_by: HashMap<Slot, u64>,
     /// Where the free block ends that was counted last.
     free_end: Pfn,
-    pub(crate) tally: FragmentTally,
 }
 
 impl<'a> Fragments<'a> {
@@ -68,9 +83,7 @@ impl<'a> Fragments<'a> {
             first,
             last: None,
             last_spoilt: None,
-            last_by: HashMap::new(),
             free_end: Pfn::default(),
-            tally: FragmentTally::default(),
         }
     }
 
@@ -79,7 +92,13 @@ impl<'a> Fragments<'a> {
     }
 
     /// Counts a run of pages with one owner.
-    pub(crate) fn run(&mut self, slot: Slot, pages: &Range<Pfn>, is_listed: impl Fn(u32) -> bool) {
+    pub(crate) fn run(
+        &mut self,
+        tally: &mut FragmentTally,
+        slot: Slot,
+        pages: &Range<Pfn>,
+        is_listed: impl Fn(u32) -> bool,
+    ) {
         if self.types.is_empty() || slot == Slot::Reserved {
             return;
         }
@@ -100,25 +119,31 @@ impl<'a> Fragments<'a> {
         for block in start >> self.blocks.order..end.div_ceil(block_pages) {
             let kind = self.kind(block);
             if self.last.replace(block) != Some(block) {
-                *self.tally.blocks.entry(kind).or_default() += 1;
+                *tally.blocks.entry(kind).or_default() += 1;
             }
             if !fixed || !self.blocks.is_movable(kind) {
                 continue;
             }
             let inside = end.min((block + 1) * block_pages) - start.max(block * block_pages);
             if self.last_spoilt.replace(block) != Some(block) {
-                self.tally.spoilt += 1;
+                tally.spoilt += 1;
             }
-            if self.last_by.len() < MAX_OWNERS || self.last_by.contains_key(&slot) {
-                let again = self.last_by.insert(slot, block) == Some(block);
-                let sum = self.tally.by.entry(slot).or_default();
-                *sum = (sum.0 + u64::from(!again), sum.1 + inside);
+            if let Some(sum) = tally.spoilt_by(slot) {
+                let first = Some(self.first + PageCount::new(block * block_pages));
+                sum.blocks += u64::from(std::mem::replace(&mut sum.last, first) != first);
+                sum.pages += inside;
             }
         }
     }
 
     /// Counts the blocks of the buddy allocator in a run of free pages. The first page of each has the order.
-    pub(crate) fn free(&mut self, scanned: &Scanned<'_>, pages: Range<usize>, order_at: Option<usize>) {
+    pub(crate) fn free(
+        &mut self,
+        tally: &mut FragmentTally,
+        scanned: &Scanned<'_>,
+        pages: Range<usize>,
+        order_at: Option<usize>,
+    ) {
         let Some(order_at) = order_at.filter(|_| !self.types.is_empty()) else { return };
         let mut index = pages.start;
         while index < pages.end {
@@ -129,7 +154,7 @@ impl<'a> Fragments<'a> {
             }
             let order = (scanned.page(index).word(order_at) as usize).min(MAX_ORDERS - 1);
             let kind = self.kind(pfn.since(self.first).get() >> self.blocks.order);
-            *self.tally.free.entry((kind, order)).or_default() += 1;
+            *tally.free.entry((kind, order)).or_default() += 1;
             self.free_end = pfn + PageCount::new(1 << order);
             index += 1 << order;
         }

@@ -28,6 +28,7 @@ mod references;
 mod report;
 mod resolve;
 mod scan;
+mod seeded;
 mod slot;
 mod suspects;
 mod tally;

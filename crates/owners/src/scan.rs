@@ -10,6 +10,10 @@ use pagehaul_physmem::{PhysMemory, View, bits};
 use crate::slot::Slot;
 use crate::tally::{Counter, Rules, Tally, Visit};
 
+/// Owners and runs of pages that a thread counts before it adds them to the total: 4 MiB. A file, a process or a slab cache has pages in
+/// many blocks, so adding each block's would take longer than counting them.
+const MAX_PART: usize = 1 << 16;
+
 /// Counts all pages with `threads` threads.
 pub(crate) fn scan(memory: &dyn PhysMemory, rules: &Rules<'_>, threads: usize) -> Result<Tally, KernelError> {
     let kernel = rules.kernel;
@@ -19,14 +23,13 @@ pub(crate) fn scan(memory: &dyn PhysMemory, rules: &Rules<'_>, threads: usize) -
         "owners",
         threads,
         blocks,
-        || Worker::new(memory, kernel),
-        |worker, block| match worker.count(rules, block, None) {
-            // Merged here, so that no more parts exist than threads.
-            Ok(part) => {
-                total.lock().unwrap_or_else(PoisonError::into_inner).merge(part);
-                None
+        || (Worker::new(memory, kernel), Part { total: &total, tally: Tally::default() }),
+        |(worker, part), block| {
+            let failure = worker.count(rules, block, &mut part.tally, None).err();
+            if part.tally.len() > MAX_PART {
+                part.add();
             }
-            Err(error) => Some(error),
+            failure
         },
     );
     match failures.into_iter().next() {
@@ -54,12 +57,31 @@ pub(crate) fn visit<P: Default>(
         |(worker, view), block| {
             let mut part = P::default();
             let mut pass = |slot, pages: &Range<Pfn>| each(&mut part, view.as_mut(), slot, pages);
-            let failure = worker.count(rules, block, Some(&mut pass)).err();
+            let failure = worker.count(rules, block, &mut Tally::default(), Some(&mut pass)).err();
             done(part);
             failure
         },
     );
     failures.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// What a thread has counted that is not in the total yet.
+struct Part<'a> {
+    total: &'a Mutex<Tally>,
+    tally: Tally,
+}
+
+impl Part<'_> {
+    fn add(&mut self) {
+        self.total.lock().unwrap_or_else(PoisonError::into_inner).take(&mut self.tally);
+    }
+}
+
+impl Drop for Part<'_> {
+    /// Adds what was counted last, as the thread ends.
+    fn drop(&mut self) {
+        self.add();
+    }
 }
 
 struct Worker<'a> {
@@ -83,8 +105,9 @@ impl<'a> Worker<'a> {
         &mut self,
         rules: &Rules<'_>,
         block: u64,
+        tally: &mut Tally,
         mut visit: Option<Visit<'_>>,
-    ) -> Result<Tally, KernelError> {
+    ) -> Result<(), KernelError> {
         let kernel = rules.kernel;
         let mut read = |class, head_at| head(rules, self.memory, class, head_at);
         let is_visited = visit.is_some();
@@ -94,7 +117,7 @@ impl<'a> Worker<'a> {
             }
         };
         let pass: Option<Visit<'_>> = is_visited.then_some(&mut pass);
-        let mut counter = Counter::new(rules, kernel.block_pfns(block).start, &mut read, pass);
+        let mut counter = Counter::new(rules, kernel.block_pfns(block).start, &mut read, pass, tally);
         let (mut visited, mut undecided) = (0, 0);
         let report = self.scanner.scan_with(block, &mut self.classes, |scanned| {
             let count = |wanted| scanned.classes().iter().filter(|class| **class == wanted).count() as u64;
@@ -111,9 +134,11 @@ impl<'a> Worker<'a> {
             let is_undecided = |index: &usize| self.classes[*index] == PageClass::Undecided;
             unread = (bits::ones(&self.exists).filter(is_undecided).count() as u64).saturating_sub(undecided);
         }
-        let mut tally = counter.finish(unread);
-        tally.inconsistency = report.inconsistency.map(|found| (found.pfn, found.what));
-        Ok(tally)
+        counter.finish(unread);
+        if let Some(found) = report.inconsistency {
+            tally.note((found.pfn, found.what));
+        }
+        Ok(())
     }
 }
 

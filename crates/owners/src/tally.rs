@@ -1,6 +1,5 @@
 //! Counting the pages of one block of struct pages: what each page says, in one pass.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::ops::Range;
 
@@ -12,6 +11,7 @@ use crate::fields::{Fields, PageType};
 use crate::fragments::{FragmentTally, Fragments};
 use crate::page_blocks::PageBlocks;
 use crate::report::RowKind;
+use crate::seeded::SeededMap;
 use crate::slot::Slot;
 
 /// Distinct owners of one kind that are counted apart. A kernel has as many address spaces as it caches files.
@@ -34,24 +34,24 @@ pub(crate) struct FilePages {
 /// Counts of pages, by what they are counted as.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    pub(crate) rows: HashMap<RowKind, u64>,
+    pub(crate) rows: SeededMap<RowKind, u64>,
     pub(crate) reserved: u64,
-    pub(crate) claims: HashMap<u32, u64>,
-    pub(crate) files: HashMap<u64, FilePages>,
-    pub(crate) perhaps: HashMap<u64, FilePages>,
-    pub(crate) anon: HashMap<(u64, bool), u64>,
+    pub(crate) claims: SeededMap<u32, u64>,
+    pub(crate) files: SeededMap<u64, FilePages>,
+    pub(crate) perhaps: SeededMap<u64, FilePages>,
+    pub(crate) anon: SeededMap<(u64, bool), u64>,
     pub(crate) anon_in_swap_cache: u64,
     pub(crate) shmem_in_swap_cache: u64,
     /// Anonymous pages that no process maps.
     pub(crate) unmapped: u64,
-    pub(crate) hugetlb: HashMap<u64, u64>,
-    pub(crate) slab: HashMap<u64, u64>,
+    pub(crate) hugetlb: SeededMap<u64, u64>,
+    pub(crate) slab: SeededMap<u64, u64>,
     /// Slabs, of any number of pages.
     pub(crate) slabs: u64,
     pub(crate) chunks: u64,
     pub(crate) compound: u64,
-    pub(crate) typed: HashMap<u8, u64>,
-    pub(crate) movable: HashMap<u64, u64>,
+    pub(crate) typed: SeededMap<u8, u64>,
+    pub(crate) movable: SeededMap<u64, u64>,
     pub(crate) nothing: u64,
     pub(crate) fragments: FragmentTally,
     /// Those of them that no record of their allocation names: `unowned`, and what did not fit.
@@ -94,50 +94,66 @@ impl Tally {
         self.cut += cut;
     }
 
-    /// Adds the counts of another part.
-    pub(crate) fn merge(&mut self, part: Self) {
-        for (row, pages) in part.rows {
+    /// Returns how many owners and runs of pages it has, which take its memory.
+    pub(crate) fn len(&self) -> usize {
+        let of_files = self.files.len() + self.perhaps.len() + self.hugetlb.len() + self.movable.len();
+        of_files + self.anon.len() + self.slab.len() + self.fragments.by.len() + self.unowned.len()
+    }
+
+    /// Moves the counts of another part here. The part keeps the room of its tables.
+    pub(crate) fn take(&mut self, part: &mut Self) {
+        for (row, pages) in part.rows.drain() {
             *self.rows.entry(row).or_default() += pages;
         }
-        for (claimant, pages) in part.claims {
+        for (claimant, pages) in part.claims.drain() {
             *self.claims.entry(claimant).or_default() += pages;
         }
-        for (number, pages) in part.typed {
+        for (number, pages) in part.typed.drain() {
             *self.typed.entry(number).or_default() += pages;
         }
-        for (all, added) in [(&mut self.files, part.files), (&mut self.perhaps, part.perhaps)] {
-            for (mapping, more) in added {
+        for (all, added) in [(&mut self.files, &mut part.files), (&mut self.perhaps, &mut part.perhaps)] {
+            for (mapping, more) in added.drain() {
                 self.cut += of(all, mapping, more.pages, |file| file.merge(more));
             }
         }
-        for (key, pages) in part.anon {
+        for (key, pages) in part.anon.drain() {
             self.cut += of(&mut self.anon, key, pages, |count| *count += pages);
         }
         let counts = [
-            (&mut self.hugetlb, part.hugetlb),
-            (&mut self.slab, part.slab),
-            (&mut self.movable, part.movable),
+            (&mut self.hugetlb, &mut part.hugetlb),
+            (&mut self.slab, &mut part.slab),
+            (&mut self.movable, &mut part.movable),
         ];
         for (all, added) in counts {
-            for (key, pages) in added {
+            for (key, pages) in added.drain() {
                 self.cut += of(all, key, pages, |count| *count += pages);
             }
         }
-        self.fragments.merge(part.fragments);
+        self.fragments.take(&mut part.fragments);
         let room = MAX_UNOWNED.saturating_sub(self.unowned.len());
-        self.unowned.extend(part.unowned.into_iter().take(room));
-        self.reserved += part.reserved;
-        self.anon_in_swap_cache += part.anon_in_swap_cache;
-        self.shmem_in_swap_cache += part.shmem_in_swap_cache;
-        self.unmapped += part.unmapped;
-        self.slabs += part.slabs;
-        self.chunks += part.chunks;
-        self.compound += part.compound;
-        self.nothing += part.nothing;
-        self.cut += part.cut;
-        let earlier =
-            |found: &(Pfn, String)| self.inconsistency.as_ref().is_none_or(|known| found.0 < known.0);
-        if let Some(found) = part.inconsistency.filter(earlier) {
+        self.unowned.extend(part.unowned.drain(..).take(room));
+        if let Some(found) = part.inconsistency.take() {
+            self.note(found);
+        }
+        let numbers = [
+            (&mut self.reserved, &mut part.reserved),
+            (&mut self.anon_in_swap_cache, &mut part.anon_in_swap_cache),
+            (&mut self.shmem_in_swap_cache, &mut part.shmem_in_swap_cache),
+            (&mut self.unmapped, &mut part.unmapped),
+            (&mut self.slabs, &mut part.slabs),
+            (&mut self.chunks, &mut part.chunks),
+            (&mut self.compound, &mut part.compound),
+            (&mut self.nothing, &mut part.nothing),
+            (&mut self.cut, &mut part.cut),
+        ];
+        for (sum, number) in numbers {
+            *sum += std::mem::take(number);
+        }
+    }
+
+    /// Keeps the first inconsistency.
+    pub(crate) fn note(&mut self, found: (Pfn, String)) {
+        if self.inconsistency.as_ref().is_none_or(|known| found.0 < known.0) {
             self.inconsistency = Some(found);
         }
     }
@@ -159,7 +175,7 @@ impl FilePages {
 
 /// Changes the entry of a key. Returns the pages that are cut, because the table is full.
 fn of<K: Eq + Hash, V: Default>(
-    all: &mut HashMap<K, V>,
+    all: &mut SeededMap<K, V>,
     key: K,
     pages: u64,
     change: impl FnOnce(&mut V),
@@ -196,7 +212,7 @@ pub(crate) struct Counter<'a> {
     fragments: Fragments<'a>,
     /// Called with each run of pages that are counted alike.
     visit: Option<Visit<'a>>,
-    pub(crate) tally: Tally,
+    tally: &'a mut Tally,
 }
 
 impl<'a> Counter<'a> {
@@ -205,6 +221,7 @@ impl<'a> Counter<'a> {
         first_pfn: Pfn,
         read: &'a mut dyn FnMut(PageClass, u64) -> Option<Slot>,
         visit: Option<Visit<'a>>,
+        tally: &'a mut Tally,
     ) -> Self {
         Self {
             rules,
@@ -214,7 +231,7 @@ impl<'a> Counter<'a> {
             head: None,
             fragments: Fragments::new(&rules.blocks, first_pfn),
             visit,
-            tally: Tally::default(),
+            tally,
         }
     }
 
@@ -245,7 +262,8 @@ impl<'a> Counter<'a> {
             let rest = classes.get(index..).unwrap_or_default();
             let same = rest.iter().position(|other| other != class).unwrap_or(rest.len());
             if row == Some(RowKind::Free) {
-                self.fragments.free(scanned, index..index + same, self.rules.fields.private);
+                let run = index..index + same;
+                self.fragments.free(&mut self.tally.fragments, scanned, run, self.rules.fields.private);
             }
             if let Some(row) = row {
                 self.put(Slot::Row(row), pfn, PageCount::new(same as u64));
@@ -268,20 +286,18 @@ impl<'a> Counter<'a> {
     }
 
     /// Counts pages whose struct pages cannot be read.
-    pub(crate) fn finish(mut self, unread: u64) -> Tally {
+    pub(crate) fn finish(mut self, unread: u64) {
         self.flush();
-        self.tally.fragments = self.fragments.tally;
         if unread > 0 {
             self.tally.add(Slot::Row(RowKind::Undecided), unread);
         }
-        self.tally
     }
 
     fn flush(&mut self) {
         if let Some((slot, pages)) = self.run.take() {
             let claimants = &self.rules.claims.claimants;
             let is_listed = |claimant: u32| claimants.get(claimant as usize) == Some(&Claimant::PerCpuList);
-            self.fragments.run(slot, &pages, is_listed);
+            self.fragments.run(&mut self.tally.fragments, slot, &pages, is_listed);
             if matches!(slot, Slot::Nothing { .. }) {
                 self.tally.unowned.push(pages.clone());
             }
