@@ -10,8 +10,8 @@ use pagehaul_physmem::{PhysMemory, View, bits};
 use crate::slot::Slot;
 use crate::tally::{Counter, Rules, Tally, Visit};
 
-/// Owners and runs of pages that a thread counts before it adds them to the total: 4 MiB. A file, a process or a slab cache has pages in
-/// many blocks, so adding each block's would take longer than counting them.
+/// Owners and runs of pages that a thread counts before it adds them to the total, which bounds its memory. Most owners have pages in many
+/// blocks, so what a block has is not added alone.
 const MAX_PART: usize = 1 << 16;
 
 /// Counts all pages with `threads` threads.

@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 /// A table whose keys are of a dump, which may have been made to slow it down: hashes depend on random seeds.
 pub(crate) type SeededMap<K, V> = HashMap<K, V, Seeded>;
 
-/// Takes a fourth of the time of the standard library's hasher.
+/// ahash with random seeds.
 #[derive(Debug, Clone)]
 pub(crate) struct Seeded(ahash::RandomState);
 
