@@ -44,8 +44,13 @@ pub(crate) struct CoreFile {
     pub(crate) frames: Option<Vec<Frame>>,
 }
 
+/// `EM_386` and `EM_ARM` (<linux/elf-em.h>): processes of 32 bits on x86_64 and arm64.
+const MACHINES_OF_32_BITS: [u16; 2] = [3, 40];
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CoreHeaders {
+    /// Whether it is of 64 bits.
+    pub(crate) wide: bool,
     pub(crate) incomplete: bool,
     pub(crate) limited: bool,
     pub(crate) note: ProgramHeader,
@@ -107,7 +112,12 @@ impl CoreFile {
             Ok(())
         };
         let elf = ElfHeaders::open(self.content_size(), fill)?;
-        if !arch::is_known(elf.machine) || !elf.wide || elf.big_endian || elf.count > MAX_HEADERS {
+        let is_known = match elf.wide {
+            true => arch::is_known(elf.machine),
+            // The core handler keeps those of 32-bit processes as the kernel writes them.
+            false => MACHINES_OF_32_BITS.contains(&elf.machine),
+        };
+        if !is_known || elf.big_endian || elf.count > MAX_HEADERS {
             return Err(ElfError::NotCore);
         }
         let (mut note, mut loads) = (ProgramHeader::default(), Vec::new());
@@ -119,7 +129,9 @@ impl CoreFile {
             }
             Ok::<_, ElfError<ReadError>>(())
         })?;
-        Ok(CoreHeaders { incomplete: elf.incomplete, limited: elf.limited, note, loads })
+        // No core of 32 bits is marked.
+        let (incomplete, limited) = (elf.wide && elf.incomplete, elf.wide && elf.limited);
+        Ok(CoreHeaders { wide: elf.wide, incomplete, limited, note, loads })
     }
 
     /// Returns whether it is zstd without the table of frames that a finished core has at its end.

@@ -58,15 +58,17 @@ pub fn describe(path: &Path) -> Result<Option<CoreInfo>, ProcessError> {
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
         String::from_utf8_lossy(&bytes[..end]).into_owned()
     };
-    let pid = process.desc.get(24..28).and_then(|id| id.try_into().ok()).map_or(0, i32::from_le_bytes);
+    // `pr_pid`, `pr_fname` and `pr_psargs` of `struct elf_prpsinfo`, and of `struct compat_elf_prpsinfo` (<linux/elfcore-compat.h>).
+    let (id, name) = if headers.wide { (24, 40) } else { (12, 28) };
+    let pid = process.desc.get(id..id + 4).and_then(|id| id.try_into().ok()).map_or(0, i32::from_le_bytes);
     let sum =
         |part: fn(&ProgramHeader) -> u64| headers.loads.iter().map(part).fold(0u64, u64::saturating_add);
     Ok(Some(CoreInfo {
         format: if core.frames.is_some() { "ELF core in zstd frames" } else { "ELF core" },
         incomplete_because: core.incomplete_because(&headers),
         pid,
-        name: text(40..56),
-        arguments: text(56..136),
+        name: text(name..name + 16),
+        arguments: text(name + 16..name + 96),
         threads: u64::from(notes::cpu_count(&bytes)),
         mappings: headers.loads.len() as u64,
         mapped_bytes: sum(|load| load.memory_size),
@@ -98,6 +100,38 @@ mod tests {
         desc[24..28].copy_from_slice(&pid.to_le_bytes());
         desc[40..40 + name.len()].copy_from_slice(name);
         note(b"CORE", notes::NT_PRPSINFO, &desc)
+    }
+
+    #[test]
+    fn cores_of_32_bits_are_described() {
+        // `struct compat_elf_prpsinfo` of i386.
+        let mut desc = vec![0; 124];
+        desc[12..16].copy_from_slice(&7_i32.to_le_bytes());
+        desc[28..31].copy_from_slice(b"old");
+        desc[44..49].copy_from_slice(b"old 1");
+        let notes = note(b"CORE", notes::NT_PRPSINFO, &desc);
+        let mut core = b"\x7fELF\x01\x01\x01".to_vec();
+        core.resize(116, 0);
+        let mut set = |at: usize, value: u32| core[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        let (length, page) = (notes.len() as u32, 4096);
+        // Type and machine, the table, its entries; then kind, offset, address, sizes of the notes and of a page.
+        let header = [(16, 4 | 3 << 16), (28, 52), (42, 32 | 2 << 16)];
+        let of_notes = [(52, 4), (56, 116), (68, length)];
+        let of_page = [(84, 1), (88, page), (92, page), (100, page), (104, page)];
+        for (at, value) in header.into_iter().chain(of_notes).chain(of_page) {
+            set(at, value);
+        }
+        core.extend(&notes);
+        core.resize(2 * 4096, 1);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("core");
+        std::fs::write(&path, &core).unwrap();
+        let info = describe(&path).unwrap().unwrap();
+        assert_eq!((info.pid, &*info.name, &*info.arguments, info.mappings), (7, "old", "old 1", 1));
+        assert_eq!(info.incomplete_because, None);
+        std::fs::write(&path, &core[..core.len() - 1]).unwrap();
+        let why = describe(&path).unwrap().unwrap().incomplete_because;
+        assert!(why.is_some_and(|why| why.contains("1 bytes are missing")));
     }
 
     #[test]
