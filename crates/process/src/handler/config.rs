@@ -129,9 +129,10 @@ impl Config {
                 continue;
             }
             let set = match line.split_once('=') {
-                Some((key, value)) if value.contains(" #") => {
-                    Err(format!("{} has a comment behind it; expected a line of its own", key.trim()))
-                }
+                Some((key, value)) if value.contains(" #") => Err(format!(
+                    "{} is followed by a comment; expected the comment on another line",
+                    key.trim()
+                )),
                 Some((key, value)) => config.set(key.trim(), value.trim()),
                 None => Err("expected KEY = VALUE".into()),
             };
@@ -302,7 +303,10 @@ mod tests {
         assert_eq!(wrong[4].1, r#"there is no setting "size""#);
         let (config, wrong) = Config::parse("directory = /cores # here\nupload = https://me:secret@host/");
         assert_eq!(config, Config::default());
-        assert!(wrong[0].1.contains("a comment behind it") && !wrong[1].1.contains("secret"), "{wrong:?}");
+        assert!(
+            wrong[0].1.contains("is followed by a comment") && !wrong[1].1.contains("secret"),
+            "{wrong:?}"
+        );
     }
 
     #[test]

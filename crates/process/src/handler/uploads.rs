@@ -51,7 +51,8 @@ pub fn upload(config: &Config, core: &Path, send: &Send<'_>) -> Vec<String> {
     let mut tried = Vec::new();
     // Its own first: the others may have failed for reasons of theirs.
     let next = |tried: &[OsString]| match tried {
-        [] => Some(name.to_owned()),
+        // Another handler may have sent it since it was listed.
+        [] if list.has(name) => Some(name.to_owned()),
         tried => list.oldest(tried),
     };
     loop {
@@ -98,7 +99,7 @@ fn url(prefix: &str, name: &OsStr) -> PathBuf {
     url.into()
 }
 
-/// Opens a core so that nobody removes it to make room; `None` if somebody has.
+/// Opens a core and locks it, so that no handler removes it to make room. `None`: it was removed.
 fn shared(path: &Path) -> Result<Option<File>, String> {
     let open = || {
         let file =
@@ -144,7 +145,7 @@ impl List {
 
     /// Locks it, unless another handler uploads.
     fn lock(&self) -> Option<File> {
-        // A descriptor of its own: a lock is of an open file.
+        // Opened again: flock(2) locks an open file description.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = File::from(openat(&self.directory, c".", flags, Mode::empty()).ok()?);
         flock(&directory, FlockOperation::NonBlockingLockExclusive).is_ok().then_some(directory)
@@ -163,6 +164,10 @@ impl List {
         };
         let entries = Dir::read_from(&self.directory).ok()?.flatten().filter_map(entry);
         entries.filter(|(_, name)| !except.contains(name)).min().map(|(_, name)| name)
+    }
+
+    fn has(&self, name: &OsStr) -> bool {
+        statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
     fn remove(&self, name: &OsStr) {
