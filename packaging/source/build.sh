@@ -36,7 +36,7 @@ static() { # static NAME [ARGUMENT]...
     cp "target/$host/$small/pagehaul" "$out/pagehaul/$name"
 }
 static pagehaul-capture
-static core-handler --features process
+static core-handler --features process,remote
 
 "$out/pagehaul/pagehaul" man "$out/man"
 "$out/pagehaul/pagehaul" makedumpfile -h | scripts/manual_page.sh makedumpfile 'captures crash dumps, by pagehaul' >"$out/makedumpfile.1"
