@@ -291,7 +291,7 @@ impl<'a> Reader<'a> {
         }
         Kmemleak {
             scanned,
-            // A word that cannot be read is no reason to doubt the objects.
+            // Unreadable: the objects are still right.
             is_enabled: self.machine.u32("kmemleak_enabled").map_or(true, |enabled| enabled != 0),
             unrecorded: self.found.unrecorded.saturating_add(lost),
             leaks: leaks.into_iter().map(user).collect(),
