@@ -298,13 +298,14 @@ fn an_interrupted_command_leaves_no_part_of_its_bar() {
     let setup = Setup::noisy();
     for columns in [80, 200] {
         let terminal = Terminal::new(columns);
-        // A pipe of which only the dump's beginning is read holds the capture until the bar is there.
+        // A pipe of which only the dump's beginning is read holds the capture until the bar is there. So much of it has pages:
+        // a signal before the first of them leaves no dump.
         let mut capture = command(&setup, &["capture", "-d", "0", "-c", "none", "vmcore", "-"]);
         let mut child =
             capture.stdout(Stdio::piped()).stderr(terminal.slave.try_clone().unwrap()).spawn().unwrap();
         drop(capture);
         let mut dump = child.stdout.take().unwrap();
-        dump.read_exact(&mut [0; 4096]).unwrap();
+        dump.read_exact(&mut vec![0; 1 << 20]).unwrap();
         terminal.wait_for("ETA");
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
