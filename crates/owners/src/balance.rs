@@ -28,6 +28,7 @@ use crate::report::{
 };
 use crate::resolve::files::{CachedFile, cached_file, note_holders};
 use crate::resolve::mounts::Mounts;
+use crate::resolve::pools::pools;
 use crate::resolve::processes::{Mapped, Processes};
 use crate::resolve::tables::tables_by_process;
 use crate::scan::scan;
@@ -35,7 +36,7 @@ use crate::slot::Slot;
 use crate::suspects::suspects;
 use crate::tally::{FilePages, Rules, Tally};
 use crate::walks::Walks;
-use crate::walks::files::holders;
+use crate::walks::holders::holders;
 
 /// Owners of one row that are reported.
 const MAX_OWNERS: usize = 100;
@@ -169,6 +170,8 @@ fn read_ahead(
             &walk(1),
             &walk(2),
             &walk(3),
+            &walk(4),
+            &walk(5),
             &|machine| drop((per_cpu_chunks(machine), PageBlocks::read(machine, kernel, end))),
             &|machine| drop((caches(machine), cgroups(machine, tasks))),
         ],
@@ -258,9 +261,14 @@ impl Builder<'_> {
                 Some(Claimant::Vmalloc { caller }) => {
                     *callers.entry(caller_name(self.machine, *caller)).or_default() += pages;
                 }
+                Some(Claimant::BpfMap { map }) => self.named(RowKind::Vmalloc, map, *pages),
                 Some(Claimant::KernelStack) => self.add(RowKind::KernelStacks, *pages),
                 Some(Claimant::PageTable) => self.add(RowKind::PageTables, *pages),
                 Some(Claimant::Pipe) => self.add(RowKind::Pipes, *pages),
+                Some(Claimant::RingBuffer { owner }) => self.named(RowKind::RingBuffers, owner, *pages),
+                Some(Claimant::IoUring { process }) => self.named(RowKind::IoUring, process, *pages),
+                Some(Claimant::Sockets { process }) => self.named(RowKind::Sockets, process, *pages),
+                Some(Claimant::Cma { area }) => self.named(RowKind::Cma, area, *pages),
                 None => self.add(RowKind::NoOwner, *pages),
             }
         }
@@ -451,12 +459,14 @@ impl Builder<'_> {
             self.named(RowKind::Typed, self.rules.fields.type_name(*number), *pages);
         }
         for (mapping, pages) in &tally.movable {
-            let name = match self.machine.symbols().name(mapping & !3) {
-                Some(name) => format!("movable by {}", name.readable()),
-                None => "movable by a driver".into(),
-            };
-            self.named(RowKind::Typed, name, *pages);
+            match self.moves(*mapping) {
+                // Marked as such since 6.12.
+                Some(name) if name.starts_with("zsmalloc_") => self.add(RowKind::Zsmalloc, *pages),
+                Some(name) => self.named(RowKind::Typed, format!("movable by {name}"), *pages),
+                None => self.named(RowKind::Typed, "movable by a driver", *pages),
+            }
         }
+        self.pools();
         // Until 6.18 nothing marks large kmalloc, but the counters of slabs have it.
         let mut compound = tally.compound;
         if !self.rules.fields.marks_large_kmalloc() && !caches.is_empty() {
@@ -493,6 +503,38 @@ impl Builder<'_> {
             let name = format!("perhaps of {name}");
             self.named(RowKind::NoOwner, name, pages);
         }
+    }
+
+    /// Returns the name of the operations of pages that a driver can move: what `mapping` points to, and of an address space's until
+    /// 68f2736a8583 (6.0).
+    fn moves(&self, mapping: u64) -> Option<String> {
+        let at = mapping & !3;
+        let name = |address: u64| Some(self.machine.symbols().name(address)?.readable());
+        name(at).or_else(|| {
+            let space = self.machine.space().object(at, "address_space").ok()?;
+            name(space.get("a_ops").ok()?.pointer().ok()?)
+        })
+    }
+
+    /// Opens the row of compressed memory, whose pages are counted already, by the pools' own counts.
+    fn pools(&mut self) {
+        let Some((pages, owners)) = self.rows.get_mut(&RowKind::Zsmalloc) else { return };
+        let pools = pools(self.machine).unwrap_or_else(|why| {
+            self.missing.push(format!("zsmalloc: {why}"));
+            Vec::new()
+        });
+        let sum = pools.iter().map(|(_, pages)| *pages).fold(0, u64::saturating_add);
+        if sum > *pages {
+            self.missing
+                .push(format!("zsmalloc: its pools count {sum} pages, more than the {pages} there are"));
+            return;
+        }
+        let rest = (sum < *pages).then(|| (NOT_KNOWN.to_owned(), *pages - sum));
+        owners.extend(pools.into_iter().chain(rest).map(|(name, pages)| Owner {
+            name,
+            pages: PageCount::new(pages),
+            ..Owner::default()
+        }));
     }
 
     fn fragmentation(&self, tally: &Tally, caches: &[Cache]) -> Option<Fragmentation> {
@@ -549,9 +591,14 @@ impl Builder<'_> {
                 Some(Claimant::Vmalloc { caller }) => {
                     (RowKind::Vmalloc, Some(caller_name(self.machine, *caller)))
                 }
+                Some(Claimant::BpfMap { map }) => (RowKind::Vmalloc, Some(map.clone())),
                 Some(Claimant::KernelStack) => (RowKind::KernelStacks, None),
                 Some(Claimant::PageTable) => (RowKind::PageTables, None),
                 Some(Claimant::Pipe) => (RowKind::Pipes, None),
+                Some(Claimant::RingBuffer { owner }) => (RowKind::RingBuffers, Some(owner.clone())),
+                Some(Claimant::IoUring { process }) => (RowKind::IoUring, Some(process.clone())),
+                Some(Claimant::Sockets { process }) => (RowKind::Sockets, Some(process.clone())),
+                Some(Claimant::Cma { area }) => (RowKind::Cma, Some(area.clone())),
                 Some(Claimant::PerCpuList) | None => (RowKind::NoOwner, None),
             },
             Slot::Slab(cache) => (RowKind::Slab, caches.get(&cache).map(|name| (*name).to_owned())),

@@ -182,13 +182,32 @@ fn subject(suspect: &Suspect) -> String {
         (RowKind::HugeTlb, _) if name == "free" => "free huge pages".into(),
         (RowKind::HugeTlb, _) => format!("huge pages of {name}"),
         (RowKind::Slab, _) => format!("slab cache {name}"),
-        (RowKind::Vmalloc, _) => format!("vmalloc areas of {name}"),
+        (RowKind::Vmalloc, 1) => format!("vmalloc areas of {name}"),
+        // Nothing else is grouped there.
+        (RowKind::Vmalloc, many) => {
+            format!(
+                "vmalloc areas of {} BPF maps {}",
+                count(many as u64),
+                name.trim_start_matches("BPF map ")
+            )
+        }
         // `allocated in F < G`.
         (RowKind::NoOwner | RowKind::LargeKmalloc, _) => format!("memory {name}"),
-        (RowKind::PageTables, 1) => format!("page tables of {name}"),
-        (RowKind::PageTables, many) => format!("page tables of {} processes {name}", count(many as u64)),
-        (_, 1) => format!("anonymous memory of {name}"),
-        (_, many) => format!("anonymous memory of {} processes {name}", count(many as u64)),
+        (RowKind::RingBuffers, _) => format!("ring buffers of {name}"),
+        (RowKind::Cma, _) => format!("CMA area {name}"),
+        (RowKind::Zsmalloc, _) => format!("compressed memory of {name}"),
+        (kind, members) => {
+            let what = match kind {
+                RowKind::PageTables => "page tables",
+                RowKind::Sockets => "packets in sockets",
+                RowKind::IoUring => "io_uring rings",
+                _ => "anonymous memory",
+            };
+            match members {
+                1 => format!("{what} of {name}"),
+                many => format!("{what} of {} processes {name}", count(many as u64)),
+            }
+        }
     }
 }
 

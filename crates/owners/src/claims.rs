@@ -18,12 +18,22 @@ pub(crate) enum Claimant {
     PerCpuList,
     /// An area of vmalloc, by the function that allocated it.
     Vmalloc { caller: u64 },
+    /// An area of vmalloc that a BPF map has.
+    BpfMap { map: String },
     /// Stacks of tasks, and stacks that are kept for new tasks.
     KernelStack,
     /// The page directory of a process, or a table of the kernel's own page tables.
     PageTable,
     /// Buffers of pipes.
     Pipe,
+    /// A ring buffer of tracing, by instance, or of perf events, by process.
+    RingBuffer { owner: String },
+    /// Rings of io_uring.
+    IoUring { process: String },
+    /// Packets in the queues of sockets.
+    Sockets { process: String },
+    /// What drivers have of an area of CMA.
+    Cma { area: String },
 }
 
 /// Claimed pages, each with one claimant.

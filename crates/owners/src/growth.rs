@@ -198,6 +198,10 @@ fn is_marked(kind: RowKind) -> bool {
         | RowKind::PageTables
         | RowKind::PerCpu
         | RowKind::Pipes
+        | RowKind::Sockets
+        | RowKind::RingBuffers
+        | RowKind::IoUring
+        | RowKind::Cma
         | RowKind::Offline
         | RowKind::NoOwner => false,
     }

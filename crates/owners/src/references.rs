@@ -20,8 +20,8 @@ use crate::tally::Rules;
 const MAX_PAGES: u64 = 1 << 20;
 /// Pages without an owner that lead from one to the other.
 const DEEPEST: usize = 8;
-/// Pages behind the one that a pointer leads to: the allocator's largest block has 2^10 pages (MAX_PAGE_ORDER).
-const MAX_BEHIND: u64 = 1 << 10;
+/// Order of the allocator's largest block (MAX_PAGE_ORDER).
+const MAX_ORDER: u32 = 10;
 /// Objects that are read for the name of what they belong to.
 const MAX_OBJECTS: usize = 1 << 14;
 /// Words of an object that are looked up.
@@ -88,7 +88,9 @@ pub(crate) fn references(
         let mut last = None;
         for pfn in run.clone() {
             last = found.get(&pfn).map(|reference| (pfn, *reference)).or(last);
-            let near = last.filter(|(first, _)| pfn - first < MAX_BEHIND);
+            // A block is aligned to its size, so the page where it can begin says how long it can be.
+            let longest = |first: u64| (1 << first.trailing_zeros().min(MAX_ORDER)) as u64;
+            let near = last.filter(|(first, _)| pfn - first < longest(*first));
             owners.extend(near.map(|(_, reference)| (pfn, reference)));
         }
     }

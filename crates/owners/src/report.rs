@@ -35,6 +35,14 @@ pub enum RowKind {
     PerCpu,
     /// Buffers of pipes.
     Pipes,
+    /// Packets in the queues of sockets, but those of slab caches.
+    Sockets,
+    /// Ring buffers of tracing and of perf events.
+    RingBuffers,
+    /// Rings of io_uring.
+    IoUring,
+    /// Pages that drivers have of areas for contiguous memory.
+    Cma,
     /// Receive buffers of network devices.
     PagePool,
     /// Compressed memory of zram and zswap.
@@ -53,7 +61,7 @@ pub enum RowKind {
 
 impl RowKind {
     /// All rows in the order in which they are shown.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 25] = [
         Self::Anonymous,
         Self::File,
         Self::Shmem,
@@ -65,6 +73,10 @@ impl RowKind {
         Self::PageTables,
         Self::PerCpu,
         Self::Pipes,
+        Self::Sockets,
+        Self::RingBuffers,
+        Self::IoUring,
+        Self::Cma,
         Self::PagePool,
         Self::Zsmalloc,
         Self::Typed,
@@ -94,6 +106,10 @@ impl RowKind {
             Self::PageTables => "page tables",
             Self::PerCpu => "per-CPU memory",
             Self::Pipes => "pipes",
+            Self::Sockets => "sockets",
+            Self::RingBuffers => "ring buffers",
+            Self::IoUring => "io_uring",
+            Self::Cma => "CMA",
             Self::PagePool => "page pools",
             Self::Zsmalloc => "zsmalloc",
             Self::Typed => "other types",
@@ -106,7 +122,15 @@ impl RowKind {
 
     /// Returns whether its owners are processes.
     pub const fn is_of_processes(self) -> bool {
-        matches!(self, Self::Anonymous | Self::HugeTlb | Self::PageTables)
+        matches!(
+            self,
+            Self::Anonymous
+                | Self::HugeTlb
+                | Self::PageTables
+                | Self::Sockets
+                | Self::RingBuffers
+                | Self::IoUring
+        )
     }
 
     /// Returns whether its pages are free.

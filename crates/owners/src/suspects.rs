@@ -62,8 +62,12 @@ fn recorded(kind: RowKind, pages: u64, owners: &[Owner]) -> (Vec<Suspect>, u64) 
 
 /// Whether the owners of a row are suspects, and not the row.
 fn is_open(kind: RowKind) -> bool {
-    use RowKind::{Anonymous, File, HugeTlb, PageTables, Shmem, Slab, Vmalloc};
-    matches!(kind, Anonymous | File | HugeTlb | PageTables | Shmem | Slab | Vmalloc)
+    use RowKind::{
+        Anonymous, Cma, File, HugeTlb, IoUring, PageTables, RingBuffers, Shmem, Slab, Sockets, Vmalloc,
+        Zsmalloc,
+    };
+    let of_users = matches!(kind, Anonymous | File | HugeTlb | IoUring | PageTables | Shmem | Sockets);
+    of_users || matches!(kind, Cma | RingBuffers | Slab | Vmalloc | Zsmalloc)
 }
 
 fn is_erased(comm: &str) -> bool {
@@ -77,6 +81,11 @@ fn group(kind: RowKind, owner: &Owner) -> (&str, bool) {
             (Some(mount), _) => (mount, true),
             (None, RowKind::File) => (&file.device, true),
             (None, _) => (&owner.name, false),
+        },
+        (None, RowKind::Vmalloc) => match owner.name.rsplit_once('/') {
+            // Maps of one name.
+            Some((map, _)) if map.starts_with("BPF map ") => (map, true),
+            _ => (&owner.name, false),
         },
         (None, kind) if kind.is_of_processes() => match owner.name.rsplit_once('/') {
             // Names that were erased are all alike.

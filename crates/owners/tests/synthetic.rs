@@ -12,7 +12,7 @@ use pagehaul_kernel::{Kernel, VirtualMemory};
 use pagehaul_machine::{PageCount, PageSize};
 use pagehaul_owners::{Balance, Effort, References, RowKind, balance};
 use pagehaul_physmem::{MapPolicy, PhysMemory, Wrapped};
-use pagehaul_synth::{Arm64, Era, Inside, Kind, Machine, Noise, Task};
+use pagehaul_synth::{Arm64, Era, Inside, Kind, Machine, Noise, Task, Unmarked};
 use pagehaul_test_support::served::Served;
 use pagehaul_vmcore::Source;
 
@@ -72,6 +72,50 @@ fn each_page_is_in_one_row() {
     assert_eq!((all.what, all.pages as u64, all.counted), ("all rows", found.sum().get(), 1 << 18));
     assert!(!all.holds());
     assert!(found.identities.iter().any(|it| it.what == "free, per-CPU lists" && it.holds()));
+}
+
+/// Returns the owners of a row with their pages.
+fn owners(balance: &Balance, kind: RowKind) -> Vec<(&str, u64)> {
+    let owners = balance.row(kind).into_iter().flat_map(|row| &row.owners);
+    owners.map(|owner| (owner.name.as_str(), owner.pages.get())).collect()
+}
+
+#[test]
+fn pages_without_a_mark_have_the_owner_that_leads_to_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("vmcore");
+    let unmarked = Unmarked {
+        rings: vec![(None, vec![0x3100, 0x3101, 0x3102]), (Some("slow"), vec![0x3110, 0x3111])],
+        cma: vec![("first", 0x3200, 128, vec![0x3201, 0x3241]), ("second", 0x3280, 64, vec![0x32bf])],
+        sockets: vec![vec![0x3300, 0x3301], vec![0x3302], vec![]],
+        io_uring: vec![vec![0x3400, 0x3401]],
+    };
+    let with = |unmarked| {
+        let mut machine = Machine::new(Era::V6_12);
+        machine.inside(0x4000, &Inside { unmarked, ..inside() });
+        blocks(&mut machine, 0x2000);
+        // What pages say of themselves comes first: one was lent to a process.
+        for pfn in (0x3100..0x3420).filter(|pfn| *pfn != 0x3241) {
+            machine.kernel(pfn);
+        }
+        machine.anon(0x3241);
+        machine.build().elf().write(&path).unwrap();
+        of(&path).unwrap()
+    };
+    let found = with(Some(unmarked));
+    assert_eq!(owners(&found, RowKind::RingBuffers), [("tracefs", 3), ("tracefs instances/slow", 2)]);
+    assert_eq!(owners(&found, RowKind::Cma), [("first", 1), ("second", 1)]);
+    assert_eq!(owners(&found, RowKind::Sockets), [("init/1", 3)]);
+    assert_eq!(owners(&found, RowKind::IoUring), [("init/1", 2)]);
+    // A kernel without them.
+    let without = with(None);
+    let is_of_walks = |why: &&String| {
+        ["ring buffers", "CMA", "sockets", "open files"].iter().any(|what| why.contains(what))
+    };
+    assert_eq!(found.missing.iter().chain(&without.missing).find(is_of_walks), None);
+    let rows = [RowKind::RingBuffers, RowKind::Cma, RowKind::Sockets, RowKind::IoUring];
+    assert_eq!(rows.map(|kind| without.pages(kind).get()), [0; 4]);
+    assert_eq!(without.sum(), found.sum());
 }
 
 #[test]

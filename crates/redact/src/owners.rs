@@ -98,6 +98,18 @@ impl Redaction {
             _ if is_file => self.name("path", name),
             RowKind::Anonymous | RowKind::File | RowKind::Shmem | RowKind::HugeTlb => self.process(name),
             RowKind::PageTables | RowKind::KernelStacks | RowKind::Pipes => self.process(name),
+            RowKind::Sockets | RowKind::IoUring => self.process(name),
+            RowKind::RingBuffers => match name.split_once(' ') {
+                // Of tracing; others are processes'.
+                None if name == "tracefs" => name.to_owned(),
+                Some(("tracefs", instance)) => {
+                    format!(
+                        "tracefs instances/{}",
+                        self.name("path", instance.trim_start_matches("instances/"))
+                    )
+                }
+                _ => self.process(name),
+            },
             _ => identifier(name),
         }
     }

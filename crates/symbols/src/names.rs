@@ -77,6 +77,11 @@ impl Symbols {
         self.kernel.address(name)
     }
 
+    /// Returns the address of a symbol of a module that is loaded.
+    pub fn address_in(&self, module: &str, name: &str) -> Option<u64> {
+        self.modules.iter().find(|known| known.name() == module)?.address(name)
+    }
+
     /// Returns the module that an address is in.
     pub fn module_at(&self, address: u64) -> Option<&ModuleSymbols> {
         self.modules.iter().find(|module| module.contains(address))

@@ -222,6 +222,11 @@ impl<'a> Machine<'a> {
         })
     }
 
+    /// Returns the address of a symbol of the kernel, or of `module`, which can be built in.
+    pub fn symbol_in(&self, module: &str, name: &str) -> Result<u64, Fault> {
+        self.symbols().address_in(module, name).map_or_else(|| self.symbol(name), Ok)
+    }
+
     /// Returns a kernel variable. BTF has no variables, so the caller names the type.
     pub fn variable(&self, symbol: &str, record: &str) -> Result<Object<'_>, Fault> {
         self.space.object(self.symbol(symbol)?, record)

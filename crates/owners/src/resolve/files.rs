@@ -10,7 +10,7 @@ use super::mounts::Mounts;
 use super::processes::Processes;
 use crate::report::{FileDetail, Owner};
 use crate::tally::FilePages;
-use crate::walks::files::Held;
+use crate::walks::holders::Held;
 
 /// Mappings of one file that are read to find who holds it.
 const MAX_MAPPINGS: usize = 64;

@@ -1,24 +1,35 @@
 //! Walks that find pages without a mark of their owner.
 
-pub(crate) mod files;
+mod bpf;
+mod cma;
+pub(crate) mod holders;
+mod io_uring;
+mod open_files;
 mod per_cpu_lists;
+mod perf;
+mod pipes;
+mod ring_buffers;
+mod sockets;
 mod tables;
 mod vmalloc;
 
 use std::ops::Range;
 
+use pagehaul_btf::{Fault, Object};
 use pagehaul_inspect::{Machine, Tasks};
 use pagehaul_kernel::{Kernel, Memmap};
-use pagehaul_machine::{PageCount, Pfn};
-use pagehaul_physmem::PhysMemory;
+use pagehaul_machine::{PageCount, Pfn, PhysAddr, VirtAddr};
+use pagehaul_physmem::{PhysMemory, View};
 
-use crate::claims::Claims;
+use crate::claims::{ClaimantId, Claims};
+use sockets::Packets;
 
 /// What walks need, and what they find.
 pub(crate) struct Walks<'a> {
     pub(crate) machine: &'a Machine<'a>,
     pub(crate) kernel: &'a Kernel,
     pub(crate) memory: &'a dyn PhysMemory,
+    pub(crate) view: Box<dyn View + 'a>,
     pub(crate) memmap: &'a Memmap,
     pub(crate) tasks: &'a Tasks,
     /// The kernel's own page tables.
@@ -33,6 +44,7 @@ pub(crate) struct Walks<'a> {
     pub(crate) changing: Vec<String>,
     /// Pages of stacks that CPUs keep for new tasks.
     pub(crate) kept_stacks: PageCount,
+    pub(crate) packets: Packets,
 }
 
 impl<'a> Walks<'a> {
@@ -47,6 +59,7 @@ impl<'a> Walks<'a> {
             machine,
             kernel,
             memory,
+            view: memory.view(),
             memmap,
             tasks,
             kernel_tables: Vec::new(),
@@ -56,6 +69,7 @@ impl<'a> Walks<'a> {
             in_change: PageCount::ZERO,
             changing: Vec::new(),
             kept_stacks: PageCount::ZERO,
+            packets: Packets::default(),
         }
     }
 }
@@ -68,8 +82,58 @@ impl Walks<'_> {
     }
 
     /// Returns its parts, each of which can be run alone.
-    pub(crate) fn parts() -> [fn(&mut Self); 4] {
-        [Self::per_cpu_lists, Self::vmalloc, Self::page_tables, Self::pipes]
+    pub(crate) fn parts() -> [fn(&mut Self); 6] {
+        [
+            Self::per_cpu_lists,
+            Self::vmalloc,
+            Self::page_tables,
+            Self::open_files,
+            Self::ring_buffers,
+            Self::cma,
+        ]
+    }
+
+    /// Returns how many pages the machine can have, which bounds what damaged counts ask for.
+    fn pages_of_machine(&self) -> u64 {
+        self.memory.ranges().end_pfn(self.kernel.page_size()).number()
+    }
+
+    /// Claims the page whose struct page is at an address, if there is one.
+    fn claim_struct_page(&mut self, address: u64, claimant: ClaimantId) {
+        if let Some(pfn) = self.memmap.pfn(VirtAddr::new(address)) {
+            self.claims.add(pfn..pfn + PageCount::new(1), claimant);
+        }
+    }
+
+    /// Claims the pages of an array of pointers to struct pages, and of as many as the machine can have.
+    fn claim_array(
+        &mut self,
+        object: &Object<'_>,
+        pages: &str,
+        count: &str,
+        claimant: ClaimantId,
+    ) -> Result<(), Fault> {
+        let count = object.number(count)?.min(self.pages_of_machine());
+        if count > 0 {
+            let bytes = self.machine.memory().bytes(object.get(pages)?.pointer()?, 8 * count as usize)?;
+            for word in bytes.as_chunks::<8>().0 {
+                self.claim_struct_page(u64::from_le_bytes(*word), claimant);
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims the page that the kernel has at an address.
+    fn claim_at(&mut self, address: u64, claimant: ClaimantId) -> Result<(), Fault> {
+        self.claim_block_at(address, 1, claimant)
+    }
+
+    /// Claims a block of pages that the kernel has at an address.
+    fn claim_block_at(&mut self, address: u64, pages: u64, claimant: ClaimantId) -> Result<(), Fault> {
+        let found = self.kernel.space().translator().translate(self.view.as_mut(), address)?;
+        let pfn = PhysAddr::new(found.paddr).pfn(self.kernel.page_size());
+        self.claims.add(pfn..pfn + PageCount::new(pages), claimant);
+        Ok(())
     }
 
     fn missing(&mut self, what: &str, why: impl std::fmt::Display) {

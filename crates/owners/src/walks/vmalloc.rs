@@ -35,15 +35,19 @@ impl Walks<'_> {
             .filter(|vm| stacks.contains(&vm.address()))
             .filter_map(|vm| vm.number("caller").ok())
             .collect();
+        let maps = self.bpf_maps();
         let mut left = MAX_PAGES;
         for area in areas {
             let Ok(vm) = area.get("vm").and_then(|vm| vm.target()) else { continue };
             let caller = vm.number("caller").unwrap_or(0);
             // Stacks of tasks that are gone, and those that a CPU keeps, have the caller of other stacks.
             let is_stack = stacks.contains(&vm.address()) || callers.contains(&caller);
-            let claimant = match is_stack {
-                true => stack,
-                false => self.claims.claimant(Claimant::Vmalloc { caller }),
+            let range = area.number("va_start").unwrap_or(0)..area.number("va_end").unwrap_or(0);
+            let map = (range.start < range.end).then(|| maps.range(range).next()).flatten();
+            let claimant = match (is_stack, map) {
+                (true, _) => stack,
+                (false, Some((_, map))) => self.claims.claimant(Claimant::BpfMap { map: map.clone() }),
+                (false, None) => self.claims.claimant(Claimant::Vmalloc { caller }),
             };
             if kept.contains(&vm.address()) {
                 self.kept_stacks += PageCount::new(vm.number("nr_pages").unwrap_or(0));

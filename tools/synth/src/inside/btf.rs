@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::unmarked::UNMARKED;
+
 /// A structure: name, bytes, and members with type and offset. Types are `u32`, `i64`, `*record`, `[4 u64]` or a record.
 pub(super) type Record = (&'static str, u32, &'static [(&'static str, &'static str, u32)]);
 
@@ -54,6 +56,7 @@ pub(super) const RECORDS: [Record; 32] = [
             ("sched_info", "sched_info", 112),
             ("thread", "thread_struct", 128),
             ("reclaim_state", "u64", 144),
+            ("files", "*files_struct", 152),
             ("thread_group_signal", "signal_struct", 160),
         ],
     ),
@@ -199,7 +202,7 @@ const INTEGERS: [(&str, u32, u32); 5] =
 
 /// Returns offset and type of a member.
 pub(super) fn member(record: &str, name: &str) -> (u64, &'static str) {
-    let all = RECORDS.iter().chain(&RECORDED);
+    let all = RECORDS.iter().chain(&RECORDED).chain(&UNMARKED);
     let members = all.into_iter().find(|(known, ..)| *known == record).map(|(.., members)| members);
     let found = members.and_then(|members| members.iter().find(|(known, ..)| *known == name));
     let Some((_, kind, offset)) = found else { panic!("{record} has no member {name}") };
@@ -267,9 +270,19 @@ pub(super) fn btf(more: &[Record]) -> Vec<u8> {
         let id = writer.add(name, 1, 0, bytes, &[(sign << 24) | (bytes * 8)]);
         writer.ids.insert(name.into(), id);
     }
+    // A kernel without a structure has no pointer to it either.
+    let is_known = |kind: &str| match kind.strip_prefix('*') {
+        Some(target) => {
+            let target = target.trim_start_matches('*');
+            let mut names = records.iter().map(|(name, ..)| *name).chain(INTEGERS.map(|(name, ..)| name));
+            names.any(|name| name == target)
+        }
+        None => true,
+    };
     // Records have the numbers after those, so that pointers among them can be written first.
+    let members_of = |record: &Record| record.2.iter().filter(|(_, kind, _)| is_known(kind));
     let derived: Vec<&str> =
-        records.iter().flat_map(|(.., members)| members.iter().map(|member| member.1)).collect();
+        records.iter().flat_map(|record| members_of(record).map(|member| member.1)).collect();
     let plain = |text: &&str| !text.starts_with(['*', '[']);
     let before = writer.count;
     let mut unique: Vec<&str> = Vec::new();
@@ -294,11 +307,12 @@ pub(super) fn btf(more: &[Record]) -> Vec<u8> {
     for text in &unique {
         writer.id(text);
     }
-    for (name, bytes, members) in records {
+    for record in &records {
+        let (name, bytes, members) = (record.0, record.1, members_of(record).collect::<Vec<_>>());
         let mut rest = Vec::new();
         // Bit fields: `u32:10+17` are 10 bits from the 17th on.
         let has_bits = members.iter().any(|(_, kind, _)| kind.contains(':'));
-        for (member, kind, offset) in members {
+        for (member, kind, offset) in &members {
             let name = writer.name(member);
             let (kind, bits) = kind.split_once(':').unwrap_or((kind, "0+0"));
             let (width, first) = bits.split_once('+').expect("width and first bit");

@@ -4,6 +4,7 @@
 mod btf;
 mod recorded;
 mod tables;
+mod unmarked;
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,8 @@ use crate::{Machine, image_offset};
 use btf::{RECORDED, RECORDS, RUN_QUEUE_BYTES, member};
 pub use recorded::{Depot, Recorded, Tracked};
 pub use tables::numbered_functions;
+use unmarked::UNMARKED;
+pub use unmarked::Unmarked;
 
 #[derive(Clone, Debug)]
 pub struct Task {
@@ -53,6 +56,8 @@ pub struct Inside {
     pub modules: Vec<(&'static str, u32)>,
     /// What is kept of allocations. The kernel has `CONFIG_PAGE_EXTENSION` then.
     pub recorded: Option<Recorded>,
+    /// Memory without a mark of its owner.
+    pub unmarked: Option<Unmarked>,
     /// Whether each task and each stack has pages of its own, as in a real kernel.
     pub spread: bool,
 }
@@ -111,7 +116,7 @@ impl Arena {
     }
 
     fn record(&mut self, record: &str) -> u64 {
-        let all = RECORDS.iter().chain(&RECORDED);
+        let all = RECORDS.iter().chain(&RECORDED).chain(&UNMARKED);
         let size = all.into_iter().find(|(known, ..)| *known == record).map(|(_, size, _)| *size);
         let Some(size) = size else { panic!("no record {record}") };
         let at = self.take(size.into(), 16);
@@ -234,6 +239,11 @@ impl Machine {
             let pages = if at == 0 { inside.on_lists.as_slice() } else { &[] };
             self.listed.extend(per_cpu_lists(&mut arena, queue + RUN_QUEUE_BYTES, vmemmap, pages));
         }
+        if let Some(unmarked) = &inside.unmarked {
+            let place = unmarked::Place { direct_map: base, page_bytes: self.setup.page_bytes(), vmemmap };
+            let first = heads[1] - member("task_struct", "tasks").0;
+            unmarked::write(&mut arena, unmarked, &place, first, &mut symbols);
+        }
         areas(&mut arena, inside, &address, &mut symbols);
         modules(&mut arena, inside, text, &mut symbols);
 
@@ -251,6 +261,9 @@ impl Machine {
             let records = recorded.depot.records();
             let is_there = |name: &str| name != "kmemleak_object" || recorded.kmemleak.is_some();
             more.extend(records.into_iter().filter(|(name, ..)| is_there(name)));
+        }
+        if inside.unmarked.is_some() {
+            more.extend(UNMARKED);
         }
         let types = btf::btf(&more);
         let (header, unwind_ip) = (put(tables::ORC_HEADER.to_vec()), 4 * addresses.len() as u64);

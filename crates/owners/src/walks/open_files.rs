@@ -1,0 +1,58 @@
+//! Open files of all processes, which lead to memory without a mark: pipes, sockets, io_uring, perf events.
+
+use std::collections::HashSet;
+
+use pagehaul_btf::{Fault, Object};
+use pagehaul_inspect::{Task, open_files};
+
+use super::Walks;
+
+/// The operations that tell what a file is. A kernel built without the feature has no symbol.
+struct Kinds {
+    socket: Option<u64>,
+    io_uring: Option<u64>,
+    perf: Option<u64>,
+}
+
+impl Walks<'_> {
+    /// Claims what open files lead to. One pass over all descriptors serves all kinds of files.
+    pub(super) fn open_files(&mut self) {
+        let (machine, tasks) = (self.machine, self.tasks);
+        let symbol = |name: &str| machine.symbols().address(name);
+        let kinds = Kinds {
+            socket: symbol("socket_file_ops"),
+            io_uring: symbol("io_uring_fops"),
+            perf: symbol("perf_fops"),
+        };
+        let mut seen = HashSet::new();
+        let broken = open_files(machine, tasks, |task, file| self.open_file(&kinds, &mut seen, task, file));
+        self.missing.extend(broken);
+        if let Some(why) = self.packets.describe() {
+            self.missing("queues of sockets", why);
+        }
+    }
+
+    fn open_file(
+        &mut self,
+        kinds: &Kinds,
+        seen: &mut HashSet<u64>,
+        task: &Task,
+        file: &Object<'_>,
+    ) -> Result<(), Fault> {
+        let operations = file.get("f_op")?.pointer()?;
+        let is = |kind: Option<u64>| kind == Some(operations);
+        let claim = match () {
+            () if is(kinds.socket) => Self::socket,
+            () if is(kinds.io_uring) => Self::io_uring,
+            () if is(kinds.perf) => Self::perf,
+            () => return self.pipe(seen, file),
+        };
+        // Several descriptors and processes have the same file, and the first process counts.
+        match file.get("private_data")?.pointer()? {
+            private if private != 0 && seen.insert(private) => {
+                claim(self, private, &format!("{}/{}", task.comm, task.tgid))
+            }
+            _ => Ok(()),
+        }
+    }
+}
