@@ -20,6 +20,7 @@ mod save;
 mod scenario;
 mod system;
 mod tasks;
+mod unmarked;
 
 use lab_guest::plan::{self, Fill, Plan, message};
 use lab_guest::workload::{self, Workload};

@@ -3,7 +3,7 @@
 
 use crate::system::{check, mount, set};
 use crate::tasks::set_name;
-use crate::{Result, notify_host};
+use crate::{Result, notify_host, unmarked};
 use lab_guest::plan::message;
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -31,8 +31,6 @@ const REGIONS: usize = 32;
 /// Page tables of a child that exhausts memory: more than its stack and its other memory take.
 const MANY_REGIONS: usize = 256;
 const SEGMENT_KEY: i32 = 0x5ce0e;
-/// Bytes that one page table of x86_64 maps.
-const REGION: usize = 2 * MIB;
 
 /// Takes memory of every kind, prints /proc/meminfo, and crashes.
 pub fn crash() -> Result<()> {
@@ -52,6 +50,7 @@ pub fn crash() -> Result<()> {
     for _ in 0..CHILDREN {
         child(REGIONS)?;
     }
+    let _unmarked = unmarked::take()?;
     // Memory that is freed until the next second must not be counted.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -187,6 +186,11 @@ fn reserve(bytes: usize, kind: i32) -> Result<*mut u8> {
     Ok(at.cast())
 }
 
+fn page_size() -> usize {
+    // SAFETY: no memory is passed.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
 fn pipes() -> Result<Vec<File>> {
     let mut held = Vec::new();
     for _ in 0..PIPES {
@@ -195,7 +199,7 @@ fn pipes() -> Result<Vec<File>> {
         check(unsafe { libc::pipe(ends.as_mut_ptr()) }.into(), "pipe")?;
         // SAFETY: both descriptors are new and nothing else owns them.
         let [read, mut write] = ends.map(|end| unsafe { File::from_raw_fd(end) });
-        write.write_all(&vec![0x5c; 16 << 12]).map_err(|e| format!("pipe: {e}"))?;
+        write.write_all(&vec![0x5c; 16 * page_size()]).map_err(|e| format!("pipe: {e}"))?;
         held.extend([read, write]);
     }
     Ok(held)
@@ -205,10 +209,14 @@ fn pipes() -> Result<Vec<File>> {
 fn array_map(bytes: usize) -> Result<File> {
     const CREATE: i64 = 0;
     const ARRAY: u32 = 2;
-    // union bpf_attr of BPF_MAP_CREATE: type, bytes of a key, bytes of a value, entries.
+    const NAME: &[u8; 12] = b"scene_map\0\0\0";
+    // union bpf_attr of BPF_MAP_CREATE: type, bytes of a key, bytes of a value, entries, three others, name.
     let attributes: [u32; 16] = {
         let mut all = [0; 16];
         all[..4].copy_from_slice(&[ARRAY, 4, 4096, (bytes / 4096) as u32]);
+        for (word, letters) in all[7..].iter_mut().zip(NAME.as_chunks::<4>().0) {
+            *word = u32::from_le_bytes(*letters);
+        }
         all
     };
     // SAFETY: the kernel reads the attributes, whose size is given.
@@ -225,14 +233,16 @@ fn child(regions: usize) -> Result<()> {
     match check(unsafe { libc::fork() }.into(), "fork")? {
         0 => {
             set_name("scene-tables");
-            let bytes = (regions + 1) * REGION;
+            // What one page table maps: entries of 8 bytes.
+            let region = page_size() / 8 * page_size();
+            let bytes = (regions + 1) * region;
             if let Ok(at) = reserve(bytes, libc::MAP_PRIVATE) {
                 // Huge pages need no page tables.
                 // SAFETY: advice for the mapping that was just made.
                 unsafe { libc::madvise(at.cast(), bytes, libc::MADV_NOHUGEPAGE) };
-                for region in 0..regions {
+                for number in 0..regions {
                     // SAFETY: inside the mapping.
-                    unsafe { at.add(region * REGION + REGION / 2).read_volatile() };
+                    unsafe { at.add(number * region + region / 2).read_volatile() };
                 }
             }
             crate::tasks::wait()

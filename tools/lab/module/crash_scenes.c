@@ -3,6 +3,7 @@
  * Crashes or stalls the kernel in the way that `scene` names, when it is loaded.
  */
 #include <linux/delay.h>
+#include <linux/gfp.h>
 #include <linux/init.h>
 #include <linux/kthread.h>
 #include <linux/module.h>
@@ -19,7 +20,7 @@
 
 static char *scene = "";
 module_param(scene, charp, 0444);
-MODULE_PARM_DESC(scene, "null, null-call, bug, use-after-free, stack-overflow, deadlock, rwsem, rtlock, lockup, irqs-off, work or vmalloc");
+MODULE_PARM_DESC(scene, "null, null-call, bug, use-after-free, stack-overflow, deadlock, rwsem, rtlock, lockup, irqs-off, work, vmalloc or leak");
 
 /* kthread_run_on_cpu() is there since 5.17. */
 static void scene_run_on_cpu(int (*function)(void *), unsigned int cpu, const char *name)
@@ -232,6 +233,22 @@ static noinline int scene_flush(void *unused)
 	return 0;
 }
 
+/* Memory whose address nobody keeps. */
+static noinline int scene_leak(void)
+{
+	int i;
+
+	for (i = 0; i < 2048; i++) {
+		if (!alloc_page(GFP_KERNEL))
+			return -ENOMEM;
+	}
+	for (i = 0; i < 1024; i++) {
+		if (!kmalloc(4096, GFP_KERNEL))
+			return -ENOMEM;
+	}
+	return vmalloc(3 << 20) ? 0 : -ENOMEM;
+}
+
 static int __init scene_init(void)
 {
 	int i;
@@ -265,6 +282,8 @@ static int __init scene_init(void)
 	} else if (!strcmp(scene, "work")) {
 		kthread_run(scene_holds_first, NULL, "scene-holder");
 		kthread_run(scene_flush, NULL, "scene-flush");
+	} else if (!strcmp(scene, "leak")) {
+		return scene_leak();
 	} else if (!strcmp(scene, "lockup")) {
 		kthread_run(scene_spin, NULL, "scene-spin");
 	} else {

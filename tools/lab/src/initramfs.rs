@@ -38,6 +38,9 @@ const KEYS: [&str; 15] = [
 /// What the scenarios `keys` and `patterns` need besides: a file system, and checksums that it asks for without naming the module.
 const PATTERNS: [&str; 2] = ["xfs", "libcrc32c"];
 
+/// What the scenario `owners` needs besides: a compressed disk, and what compresses.
+const OWNERS: [&str; 4] = ["zsmalloc", "lzo", "lzo_rle", "zram"];
+
 /// Builds the initramfs of the kernel that crashes. It contains the capture kernel and its initramfs, which also has
 /// pagehaul, and the module of a scenario. Both kernels load `modules`, too.
 pub fn build(
@@ -52,10 +55,14 @@ pub fn build(
     // For the scenario `suspended`.
     let device_mapper = plan.scenario.as_ref().map(|_| "dm_mod");
     let keys = plan.scenario.as_ref().filter(|name| *name == "keys").map(|_| KEYS);
+    let owners = plan.scenario.as_ref().filter(|name| *name == "owners").map(|_| OWNERS);
     let patterns =
         plan.scenario.as_ref().filter(|name| plan::WITHOUT_MODULE.contains(&name.as_str())).map(|_| PATTERNS);
-    let of_scenario =
-        device_mapper.into_iter().chain(keys.into_iter().flatten()).chain(patterns.into_iter().flatten());
+    let of_scenario = device_mapper
+        .into_iter()
+        .chain(keys.into_iter().flatten())
+        .chain(owners.into_iter().flatten())
+        .chain(patterns.into_iter().flatten());
     let wanted: Vec<&str> = DRIVERS.into_iter().chain(of_scenario).collect();
     let wanted = [&wanted[..], modules].concat();
     let modules = modules::load_order(kernel, tools, &wanted)?;

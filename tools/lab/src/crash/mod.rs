@@ -14,6 +14,7 @@ pub use images::Images;
 pub use outcome::{Crash, Dump};
 pub use pstore::Pstore;
 
+use crate::Architecture;
 use crate::cache::{self, Key};
 use crate::kernels::Kernel;
 use crate::tools::Tools;
@@ -70,7 +71,11 @@ pub fn crash(config: &Config) -> Result<Crash> {
         if config.accelerator == Accelerator::Kvm {
             kvm::probe(&tools, &kernel)?;
         }
-        let needs_module = |name: &&String| !plan::WITHOUT_MODULE.contains(&name.as_str());
+        // Headers for modules are x86_64's; the scenario `owners` does without.
+        let has_headers = kernel.architecture == Architecture::X86_64;
+        let needs_module = |name: &&String| {
+            !plan::WITHOUT_MODULE.contains(&name.as_str()) && (has_headers || name.as_str() != "owners")
+        };
         let of_scenario = config.scenario.as_ref().filter(needs_module);
         let module = of_scenario.map(|_| kmodule::build(&kernel, kmodule::CRASH_SCENES)).transpose()?;
         let modules = config.pstore.map_or(&[][..], Pstore::modules);

@@ -36,7 +36,7 @@ const SCENARIOS: [(&str, &str); 25] = [
     ("oom-tmpfs", "the machine ran out of memory: tmpfs /scene "),
     ("oom-deleted", "deleted files held by scene-logger/1"),
     ("oom-slab", "the machine ran out of memory: slab cache "),
-    ("oom-vmalloc", "the machine ran out of memory: vmalloc areas of array_map_alloc "),
+    ("oom-vmalloc", " BPF maps scene_map "),
     ("oom-page-tables", " processes scene-tables "),
     ("oom-cgroup", "the memory cgroup /scene is full: "),
 ];
@@ -114,6 +114,10 @@ fn owners(config: &Config, pagehaul: &Path) -> Result<()> {
     let crash = crash(config)?;
     let mut command = oracle::script("owners.py")?;
     command.arg(pagehaul).arg(crash.vmcore()).arg(crash.console());
+    match crash.vmlinux() {
+        Ok(vmlinux) => drop(command.arg(vmlinux)),
+        Err(why) => println!("     without drgn: {why:#}"),
+    }
     if !command.status().context("running owners.py")?.success() {
         bail!("validation failed: see above");
     }
