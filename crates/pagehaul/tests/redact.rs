@@ -10,7 +10,7 @@ use std::fs;
 
 use common::sections::SECTIONS;
 use common::setup::Setup;
-use pagehaul_synth::{Era, Inside, Machine, Message, Task};
+use pagehaul_synth::{Era, Inside, Machine, Message, Task, Unmarked};
 use serde_json::Value;
 
 const SECRETS: [&str; 5] = ["ledgerd", "trader", "nas01", "acme", "lv_orders"];
@@ -44,9 +44,18 @@ fn setup() -> Setup {
             backlog: 12,
             modules: vec![("ext4", 1 << 20)],
             recorded: None,
+            unmarked: Some(Unmarked {
+                rings: vec![(None, vec![0x3100, 0x3101, 0x3102]), (Some("acme"), vec![0x3110, 0x3111])],
+                sockets: vec![vec![0x3300]],
+                io_uring: vec![vec![0x3400]],
+                ..Unmarked::default()
+            }),
             spread: false,
         },
     );
+    for pfn in 0x3100..0x3401 {
+        machine.kernel(pfn);
+    }
     let message = |nanoseconds, text| Message { nanoseconds, level: 3, caller: 7, text };
     machine.log(
         0x6000,
@@ -76,8 +85,12 @@ fn no_report_has_a_name_of_the_site() {
         assert!(summary.contains(kept), "{kept}: {summary}");
     }
     setup.succeeds(&["triage", "nas01/vmcore", "--redact", "key", "--html", "page.html"]);
+    let owners = setup.succeeds(&["pages", "--owners", "nas01/vmcore"]);
+    assert!(owners.contains("instances/acme") && owners.contains("ledgerd/20"), "{owners}");
     let mut reports = vec![
         summary,
+        setup.succeeds(&["pages", "--owners", "nas01/vmcore", "--redact", "key"]),
+        setup.succeeds(&["pages", "--owners", "nas01/vmcore", "--redact", "key", "--json"]),
         fs::read_to_string(setup.path("page.html")).unwrap(),
         setup.succeeds(&["triage", "nas01/vmcore", "--redact", "key", "--stacks"]),
         setup.succeeds(&["triage", "nas01/vmcore", "--redact", "key", "--json", "--tasks", "--stacks"]),

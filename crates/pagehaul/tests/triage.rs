@@ -39,6 +39,7 @@ fn inside() -> Inside {
         backlog: 12,
         modules: vec![("ext4", 1 << 20), ("virtio_blk", 1 << 15)],
         recorded: None,
+        unmarked: None,
         spread: false,
     }
 }

@@ -10,6 +10,9 @@ use crate::allowed::is_device;
 use crate::names::Names;
 use crate::report::identifier;
 
+/// How the names of BPF maps begin.
+const MAP: &str = "BPF map ";
+
 impl Redaction {
     /// Redacts the names of owners: processes, files, and the file systems' devices. `names` are those of the same dump's report.
     pub fn owners(&self, balance: &mut Balance, names: &Names) {
@@ -48,11 +51,11 @@ impl Redaction {
         suspects.iter_mut().for_each(|suspect| self.suspect(suspect));
         let Cgroups { largest, count: _, removed: _, removed_pages: _ } = cgroups;
         largest.iter_mut().for_each(|cgroup| self.cgroup(cgroup));
-        for Spoiler { kind: _, name, blocks: _, pages: _ } in
+        for Spoiler { kind, name, blocks: _, pages: _ } in
             fragmentation.iter_mut().flat_map(|it| &mut it.spoilt_by)
         {
             if let Some(name) = name {
-                *name = identifier(name);
+                *name = self.owner(*kind, name, false);
             }
         }
         // Functions.
@@ -99,18 +102,22 @@ impl Redaction {
             RowKind::Anonymous | RowKind::File | RowKind::Shmem | RowKind::HugeTlb => self.process(name),
             RowKind::PageTables | RowKind::KernelStacks | RowKind::Pipes => self.process(name),
             RowKind::Sockets | RowKind::IoUring => self.process(name),
-            RowKind::RingBuffers => match name.split_once(' ') {
-                // Of tracing; others are processes'.
-                None if name == "tracefs" => name.to_owned(),
-                Some(("tracefs", instance)) => {
-                    format!(
-                        "tracefs instances/{}",
-                        self.name("path", instance.trim_start_matches("instances/"))
-                    )
-                }
-                _ => self.process(name),
+            RowKind::Vmalloc | RowKind::RingBuffers if name.starts_with(MAP) => self.map(name),
+            RowKind::RingBuffers => match name.strip_prefix("tracefs instances/") {
+                Some(instance) => format!("tracefs instances/{}", self.name("path", instance)),
+                // Of perf events.
+                None => self.process(name),
             },
             _ => identifier(name),
+        }
+    }
+
+    /// A program chose the map's name, which the number follows but in the name of several.
+    fn map(&self, name: &str) -> String {
+        let name = name.trim_start_matches(MAP);
+        match name.rsplit_once('/') {
+            Some((map, id)) => format!("{MAP}{}/{id}", self.name("map", map)),
+            None => format!("{MAP}{}", self.name("map", name)),
         }
     }
 

@@ -19,7 +19,8 @@ use pagehaul_physmem::file::ReadAt;
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, PageState, PhysMemory, Piece, RangeMap, ReadError, View};
 use pagehaul_run::Progress;
 use pagehaul_synth::{
-    Arm64, Depot, Era, Image, Inside, LOG_PAGES, Machine, Message, Recorded, Riscv64, Task, Tracked, note,
+    Arm64, Depot, Era, Image, Inside, LOG_PAGES, Machine, Message, Recorded, Riscv64, Task, Tracked,
+    Unmarked, note,
 };
 use pagehaul_vmcore::{Source, sweep};
 
@@ -301,6 +302,12 @@ fn inside() -> Inside {
                 3
             ]),
             scanned: 9000,
+        }),
+        unmarked: Some(Unmarked {
+            rings: vec![(None, vec![0x1f40, 0x1f41, 0x1f42]), (Some("slow"), vec![0x1f43, 0x1f44])],
+            cma: vec![("first", 0x1f80, 64, vec![0x1f81, 0x1f84])],
+            sockets: vec![vec![0x1f48, 0x1f49], vec![]],
+            io_uring: vec![vec![0x1f4c]],
         }),
         spread: false,
     }

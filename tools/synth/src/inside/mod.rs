@@ -241,7 +241,9 @@ impl Machine {
         }
         if let Some(unmarked) = &inside.unmarked {
             let place = unmarked::Place { direct_map: base, page_bytes: self.setup.page_bytes(), vmemmap };
-            let first = heads[1] - member("task_struct", "tasks").0;
+            let first =
+                inside.tasks.iter().position(|task| task.pages.is_some()).expect("there is a process");
+            let first = heads[first + 1] - member("task_struct", "tasks").0;
             unmarked::write(&mut arena, unmarked, &place, first, &mut symbols);
         }
         areas(&mut arena, inside, &address, &mut symbols);
