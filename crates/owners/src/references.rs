@@ -22,6 +22,8 @@ const MAX_PAGES: u64 = 1 << 20;
 const DEEPEST: usize = 8;
 /// Order of the allocator's largest block (MAX_PAGE_ORDER).
 const MAX_ORDER: u32 = 10;
+/// Caches of objects that lead to page cache only, whose pages have marks. What they lead to else is what a freed object led to.
+const OF_PAGE_CACHE: [&str; 2] = ["buffer_head", "radix_tree_node"];
 /// Objects that are read for the name of what they belong to.
 const MAX_OBJECTS: usize = 1 << 14;
 /// Words of an object that are looked up.
@@ -47,6 +49,23 @@ pub(crate) struct Guesses {
     pub(crate) missing: Vec<String>,
 }
 
+/// What is found in memory.
+#[derive(Default)]
+struct Found {
+    /// The reference to each page that is believed most.
+    references: HashMap<u64, (Place, u64)>,
+    /// Pages without a reference count, which belong to a block that an earlier page begins.
+    behind: Vec<Range<u64>>,
+}
+
+impl Found {
+    /// The same of any number of threads.
+    fn add(&mut self, pfn: u64, reference: (Place, u64)) {
+        let known = self.references.entry(pfn).or_insert(reference);
+        *known = reference.min(*known);
+    }
+}
+
 /// Finds references to the pages in `unowned`, which are sorted.
 pub(crate) fn references(
     machine: &Machine<'_>,
@@ -66,30 +85,45 @@ pub(crate) fn references(
         guesses.missing.push(format!("references to pages: {} pages are not looked for", targets.cut));
     }
     let early = Early::new(machine, memory, rules);
-    let found: Mutex<HashMap<u64, (Place, u64)>> = Mutex::new(HashMap::new());
-    let scan = |part: &mut Vec<(u64, (Place, u64))>, view: &mut dyn View, slot, pages: &Range<Pfn>| {
-        if let Some(place) = place(rules, slot) {
-            part.extend(targets.scan(view, place, pages, &early));
+    let of_page_cache = |cache: &&Cache| OF_PAGE_CACHE.contains(&cache.name.as_str());
+    let without: Vec<u64> = caches.iter().filter(of_page_cache).map(|cache| cache.address.0).collect();
+    let all = Mutex::new(Found::default());
+    let scan = |part: &mut Found, view: &mut dyn View, slot, pages: &Range<Pfn>| {
+        let leads = |place: &Place| !matches!(place, Place::Slab(cache) if without.contains(cache));
+        if let Some(place) = place(rules, slot).filter(leads) {
+            targets
+                .scan(view, place, pages, &early)
+                .into_iter()
+                .for_each(|(pfn, reference)| part.add(pfn, reference));
+        }
+        if slot == (Slot::Nothing { continues: true }) {
+            part.behind.push(pages.start.number()..pages.end.number());
         }
     };
     visit(memory, rules, threads, scan, |part| {
-        let mut all = found.lock().unwrap_or_else(PoisonError::into_inner);
-        for (pfn, reference) in part {
-            // The same of any number of threads.
-            let known = all.entry(pfn).or_insert(reference);
-            *known = reference.min(*known);
-        }
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        part.references.into_iter().for_each(|(pfn, reference)| all.add(pfn, reference));
+        all.behind.extend(part.behind);
     })?;
-    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Found { references: found, mut behind } = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    behind.sort_unstable_by_key(|pages| pages.start);
     let mut names = Names::new(machine, memory, rules, caches, &early);
     // An owner has the address of the first page of a block only: the pages behind it belong to it, too.
     let mut owners: HashMap<u64, (Place, u64)> = HashMap::new();
+    let (mut last, mut end) = (None, 0);
+    let mut behind = behind.into_iter().peekable();
     for run in &targets.runs {
-        let mut last = None;
+        // The first page of a block is a run of its own.
+        if run.start != std::mem::replace(&mut end, run.end) {
+            last = None;
+        }
         for pfn in run.clone() {
+            while behind.next_if(|pages| pages.end <= pfn).is_some() {}
+            let is_behind = behind.peek().is_some_and(|pages| pages.contains(&pfn));
             last = found.get(&pfn).map(|reference| (pfn, *reference)).or(last);
-            // A block is aligned to its size, so the page where it can begin says how long it can be.
-            let longest = |first: u64| (1 << first.trailing_zeros().min(MAX_ORDER)) as u64;
+            // Pages of a block that was split have a reference count each. Such a block is aligned to its size.
+            let longest =
+                |first: u64| 1 << if is_behind { MAX_ORDER } else { first.trailing_zeros().min(MAX_ORDER) };
             let near = last.filter(|(first, _)| pfn - first < longest(*first));
             owners.extend(near.map(|(_, reference)| (pfn, reference)));
         }
