@@ -15,7 +15,6 @@ MIB = 1 << 20
 TRUTHS = [
     ("shmem", "/scene/kept", 20),
     ("shmem", "/scene/deleted", 12),
-    ("shmem", "memfd:scene-memfd", 10),
     # Until 6.1 with the rest of the last huge page.
     ("shmem", "SYSV0005ce0e", (7, 8)),
     ("shmem", "dev/zero", (5, 6)),
@@ -31,7 +30,7 @@ TRUTHS = [
     ("zsmalloc", "zram0", 6),
 ]
 # Besides, what a module leaked, where there is one. Stale pointers to some of its pages lead to guesses.
-LEAKS = [("vmalloc", "scene_leak", 3), ("slab", "4k", (4, 8)), ("no_owner", "single pages", (7.75, 14))]
+LEAKS = [("vmalloc", "scene_leak", 3), ("slab", "4k", (4, 8)), ("no_owner", "single pages", (7.5, 14))]
 # Pages of 16 per pipe and 32 per process.
 PAGES = [("pipes", 24 * 16), ("page_tables", 24 * 32)]
 # /proc/meminfo, the rows it counts, and by how many KiB they may differ: the kernel ran on until the crash, and
@@ -69,7 +68,10 @@ def truths(report, console):
     page = report["page_size"]
     rows = {row["kind"]: row for row in report["rows"]}
     leaked = LEAKS if steps(console, " leaked by a module") else []
-    for kind, name, mib in TRUTHS + leaked + [(kind, None, pages * page / MIB) for kind, pages in PAGES]:
+    # With the rest of its huge page, which has 32 MiB in pages of 16 KiB.
+    memfd = ("shmem", "memfd:scene-memfd", (10, max(10, page * page / 8 / MIB)))
+    by_pages = [(kind, None, pages * page / MIB) for kind, pages in PAGES]
+    for kind, name, mib in TRUTHS + [memfd] + leaked + by_pages:
         row = rows.get(kind, {"pages": 0, "owners": []})
         pages = row["pages"] if name is None else sum(o["pages"] for o in row["owners"] if name in o["name"])
         least, most = [number * MIB / page for number in (mib if isinstance(mib, tuple) else (mib, mib))]

@@ -52,7 +52,7 @@ const AMONG_ALL: [(&str, &[&str]); 4] = [
     ("6.12", &["null", "deadlock", "vmalloc"]),
     ("5.10", &[]),
     ("6.1", &[]),
-    ("7.2", &["oom"]),
+    ("7.2", &["oom", "owners"]),
 ];
 
 /// CPUs of a scenario. With one, the capture kernel starts on the boot CPU as it has to, whichever task panics.
