@@ -210,10 +210,15 @@ impl Btf {
         found.or_else(|| self.base.as_ref()?.function(name))
     }
 
-    /// Follows typedefs and qualifiers.
+    /// Follows typedefs and qualifiers, and finds the structure that is only declared where its pointer is.
     pub fn resolve(&self, id: TypeId) -> Option<Type> {
         let mut found = self.get(id)?;
         for _ in 0..LONGEST_CHAIN {
+            if found.kind == Kind::Fwd {
+                let name = self.name(&found);
+                let is_record = |it: &Type| matches!(it.kind, Kind::Struct | Kind::Union);
+                return self.named(&name).find(is_record).or(Some(found));
+            }
             if !found.kind.is_transparent() {
                 return Some(found);
             }

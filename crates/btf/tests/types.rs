@@ -13,6 +13,7 @@ const ARRAY: u32 = 3;
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const ENUM: u32 = 6;
+const FORWARD: u32 = 7;
 const TYPEDEF: u32 = 8;
 const CONST: u32 = 10;
 const ENUM64: u32 = 19;
@@ -364,4 +365,24 @@ fn maple_trees_have_ranges_and_refuse_nodes_that_contradict_each_other() {
     deep.put(0x1_0000, &[0, u64::MAX, 0, 0, 0x1_0000 | ROOT & !2, 0, 0, 0]);
     assert_eq!(entries(&deep).0, []);
     assert!(entries(&deep).1.unwrap().contains("too deep"));
+}
+
+/// 5.10's BTF has pointers to declarations, although it has the structures.
+#[test]
+fn a_declaration_leads_to_its_structure() {
+    let mut btf = Builder::new(None);
+    let long = btf.add("long", INT, 0, 8, &[64]);
+    let declared = btf.add("ring", FORWARD, 0, 0, &[]);
+    let pointer = btf.add("", PTR, 0, declared, &[]);
+    let nowhere = btf.add("other", FORWARD, 0, 0, &[]);
+    let lost = btf.add("", PTR, 0, nowhere, &[]);
+    btf.record(STRUCT, "ring", 16, &[("count", long, 64)]);
+    btf.record(STRUCT, "holder", 16, &[("ring", pointer, 0), ("other", lost, 64)]);
+    let mut memory = Memory::default();
+    memory.put(0x1000, &[0x2000, 0x3000]);
+    memory.put(0x2000, &[0, 7]);
+    let space = Space::new(&memory, Btf::parse(btf.bytes()).unwrap());
+    let holder = space.object(0x1000, "holder").unwrap();
+    assert_eq!(holder.get("ring->count").unwrap().unsigned().unwrap(), 7);
+    assert!(matches!(holder.get("other->count"), Err(Fault::NoField { .. })));
 }

@@ -95,6 +95,7 @@ pub(crate) fn identities(
     compare("page tables, marked", parts.marked_tables, "NR_PAGETABLE", of("NR_PAGETABLE"));
     let huge = hugetlb_pages(machine).ok().map(|pages| pages.get() as i64);
     compare("huge pages", pages(RowKind::HugeTlb), "hstate.nr_huge_pages", huge);
+    compare("zsmalloc", pages(RowKind::Zsmalloc), "NR_ZSPAGES", of("NR_ZSPAGES"));
     compare("per-CPU memory", pages(RowKind::PerCpu), "pcpu_chunk.nr_populated", parts.populated);
     found
 }

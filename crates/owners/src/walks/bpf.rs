@@ -28,25 +28,40 @@ impl Walks<'_> {
         let machine = self.machine;
         let types = machine.space().btf().enum_with("BPF_MAP_TYPE_HASH");
         let walk = machine.variable("map_idr", "idr")?.get("idr_rt")?.xarray()?;
-        self.missing.extend(walk.broken.map(|why| format!("BPF maps: {why}")));
+        let mut broken = walk.broken;
         for (_, address) in walk.items {
             let map = machine.space().object(address, "bpf_map")?;
-            let number = map.number("map_type")?;
-            let kind = types.iter().find(|(_, value)| *value as u64 == number);
-            let kind = kind.and_then(|(name, _)| name.strip_prefix(PREFIX)).unwrap_or_default();
-            let (name, id) = (map.get("name")?.text()?, map.number("id")?);
-            let name = if name.is_empty() { kind.to_lowercase() } else { name };
-            let label = format!("BPF map {name}/{id}");
-            if HASHES.contains(&kind) {
-                for part in ["buckets", "elems"] {
-                    found.insert(map.cast("bpf_htab")?.get(part)?.pointer()?, label.clone());
-                }
-            } else if RING_BUFFERS.contains(&kind) {
-                self.ring_buffer_of_map(&map, &label)?;
+            // One that cannot be read does not end the table.
+            if let Err(why) = self.map(&map, &types, found) {
+                broken.get_or_insert_with(|| format!("that at {address:#x}: {why}"));
             }
-            found.insert(address, label);
         }
+        self.missing.extend(broken.map(|why| format!("BPF maps: {why}")));
         found.remove(&0);
+        Ok(())
+    }
+
+    fn map(
+        &mut self,
+        map: &Object<'_>,
+        types: &[(String, i64)],
+        found: &mut BTreeMap<u64, String>,
+    ) -> Result<(), Fault> {
+        let number = map.number("map_type")?;
+        let kind = types.iter().find(|(_, value)| *value as u64 == number);
+        let kind = kind.and_then(|(name, _)| name.strip_prefix(PREFIX)).unwrap_or_default();
+        let (name, id) = (map.get("name")?.text()?, map.number("id")?);
+        let name = if name.is_empty() { kind.to_lowercase() } else { name };
+        let label = format!("BPF map {name}/{id}");
+        if HASHES.contains(&kind) {
+            let table = map.cast("bpf_htab")?;
+            for part in ["buckets", "elems"] {
+                found.insert(table.get(part)?.pointer()?, label.clone());
+            }
+        } else if RING_BUFFERS.contains(&kind) {
+            self.ring_buffer_of_map(map, &label)?;
+        }
+        found.insert(map.address(), label);
         Ok(())
     }
 
