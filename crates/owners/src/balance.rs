@@ -85,6 +85,7 @@ pub fn balance(
         missing.push(format!("tasks: {why}"));
         Tasks::default()
     });
+    missing.extend(tasks.broken.iter().cloned());
     read_ahead(machine, kernel, memory, &memmap, &tasks, end);
     let mut walks = Walks {
         kernel_tables: kernel_tables(kernel, memory),
@@ -409,7 +410,11 @@ impl Builder<'_> {
     /// Opens the row of page tables, whose pages are counted already. The rest are the kernel's tables and page directories.
     fn page_tables(&mut self, processes: &mut Processes<'_>) {
         let Some((pages, owners)) = self.rows.get_mut(&RowKind::PageTables) else { return };
-        let by_process = tables_by_process(self.machine, self.tasks, processes);
+        let (by_process, unread) = tables_by_process(self.machine, self.tasks, processes);
+        if unread > 0 {
+            let of = if unread == 1 { "a process" } else { "some processes" };
+            self.missing.push(format!("page tables: those of {of} are not known, which could not be read"));
+        }
         let sum = by_process.values().copied().fold(0, u64::saturating_add);
         if sum > *pages {
             self.missing
@@ -420,7 +425,8 @@ impl Builder<'_> {
                 return;
             }
         }
-        let rest = if self.tasks.all.is_empty() { NOT_KNOWN } else { "the kernel, and page directories" };
+        let are_known = !self.tasks.all.is_empty() && self.tasks.broken.is_empty() && unread == 0;
+        let rest = if are_known { "the kernel, and page directories" } else { NOT_KNOWN };
         let rest = (sum < *pages).then(|| (rest.to_owned(), *pages - sum));
         owners.extend(by_process.into_iter().chain(rest).map(|(name, pages)| Owner {
             name,

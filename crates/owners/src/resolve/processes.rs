@@ -48,16 +48,16 @@ impl<'a> Processes<'a> {
         self.left == 0
     }
 
-    /// Returns who maps the pages of a reverse map; `None` if nobody does any more.
+    /// Returns who maps the pages of a reverse map; `None` if nobody does any more. That is not known of one that cannot be read whole.
     pub(crate) fn mapped(&mut self, anon_vma: u64) -> Result<Option<Mapped>, Fault> {
         let space = self.machine.space();
         let root = space.object(anon_vma, "anon_vma")?.get("rb_root")?;
         // A tree with a cached leftmost node (f808c13fd373, 4.14).
         let root = root.get("rb_root").unwrap_or(root);
-        let chains = root.tree("anon_vma_chain", "rb")?.items;
+        let chains = root.tree("anon_vma_chain", "rb")?;
         let mut owner = None;
         let mut mms: Vec<u64> = Vec::new();
-        for chain in chains.into_iter().take(MAX_MAPPINGS) {
+        for chain in chains.items.into_iter().take(MAX_MAPPINGS) {
             if self.left == 0 {
                 break;
             }
@@ -70,6 +70,9 @@ impl<'a> Processes<'a> {
             if mms.len() < MAX_SHARING && !mms.contains(&mm) {
                 mms.push(mm);
             }
+        }
+        if let (None, Some(why)) = (owner, chains.broken) {
+            return Err(Fault::NotRead(why));
         }
         let mm = owner.or_else(|| mms.first().copied());
         Ok(mm.map(|mm| Mapped { mm, others: mms.len().saturating_sub(1) }))

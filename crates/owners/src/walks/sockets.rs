@@ -1,13 +1,14 @@
 //! Packets in the queues of sockets: the pages that they are made of. Small packets are objects of slab caches, and not among them.
 
 use pagehaul_btf::{Fault, Object};
-use pagehaul_present::number::counted;
+use pagehaul_present::number::{count, counted};
 
 use super::Walks;
 use crate::claims::Claimant;
 
-/// Packets that are read.
-const MAX_PACKETS: u64 = 8 << 20;
+/// Packets that are read, and how many a page has room for: a `struct sk_buff` alone takes 232 bytes.
+const MAX_PACKETS: u64 = 4 << 20;
+const PACKETS_PER_PAGE: u64 = 4;
 /// Families of IP and their protocol TCP (include/linux/socket.h, include/uapi/linux/in.h).
 const IP: [u64; 2] = [2, 10];
 const TCP: u64 = 6;
@@ -101,8 +102,9 @@ impl<'a> Walks<'a> {
     /// Claims the pages of a packet: fragments, those of the packets that it is made of, and its head if that is a fragment.
     fn packet(&mut self, packet: &Object<'a>, claimant: u32, depth: u32) -> Result<(), Fault> {
         self.packets.read += 1;
-        if self.packets.read > MAX_PACKETS {
-            return Err(Fault::NotRead(format!("more than {MAX_PACKETS} packets are not read")));
+        let most = MAX_PACKETS.min(self.pages_of_machine().saturating_mul(PACKETS_PER_PAGE));
+        if self.packets.read > most {
+            return Err(Fault::NotRead(format!("more than {} packets are not read", count(most))));
         }
         let head = packet.get("head")?.pointer()?;
         // The head of others is of a slab cache, or of large kmalloc.

@@ -20,6 +20,7 @@ use crate::cli::completeness;
 use crate::cli::options::{Dumps, Html, Json, Threads, Verbose};
 use crate::cli::read::number;
 use crate::cli::redact::{Redact, Redaction};
+use crate::exit;
 use crate::printed;
 use crate::sandbox::{self, Sandbox};
 
@@ -114,17 +115,21 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     arguments.dumps.identity.hold(dumps)?;
     sandbox::enter(Sandbox::reading(dumps).writing(&arguments.html.html))?;
     let source = arguments.dumps.layout.open(dumps)?;
-    completeness::explain(&source, show(arguments, &source, redaction.as_ref()))?;
+    let is_incomplete = completeness::explain(&source, show(arguments, &source, redaction.as_ref()))?;
+    if is_incomplete && !completeness::has_failed() {
+        return Ok(ExitCode::from(exit::INCOMPLETE));
+    }
     Ok(completeness::status(&source))
 }
 
-fn show(arguments: &PagesArguments, source: &Source, redaction: Option<&Redaction>) -> anyhow::Result<()> {
+/// Returns whether pages that it needed were lost.
+fn show(arguments: &PagesArguments, source: &Source, redaction: Option<&Redaction>) -> anyhow::Result<bool> {
     let memory = source.memory();
     let place = || source.path().display().to_string();
     let kernel = Kernel::discover(memory).with_context(place)?;
     if let Some(pfn) = arguments.pfn {
         let page = page::find(memory, &kernel, pfn).with_context(place)?;
-        return arguments.json.print(&page, page::text);
+        return arguments.json.print(&page, page::text).map(|()| false);
     }
     let threads = arguments.threads.count();
     let name = source.path().file_name().map(|name| name.to_string_lossy().into_owned());
@@ -135,10 +140,10 @@ fn show(arguments: &PagesArguments, source: &Source, redaction: Option<&Redactio
         let references = if arguments.references { References::Always } else { References::Above(1) };
         let balance = owners::find(source, &kernel, Effort { threads, references }, redaction)?;
         let page = || Ok(draw_owners::page(&balance, &hidden.unwrap_or(name)));
-        if arguments.html.write(page, arguments.sources())? {
-            return Ok(());
+        if !arguments.html.write(page, arguments.sources())? {
+            arguments.json.print(&balance, draw_owners::text)?;
         }
-        return arguments.json.print(&balance, draw_owners::text);
+        return Ok(balance.incomplete);
     }
     let heading = Heading {
         dump: hidden.clone().unwrap_or(name),
@@ -154,7 +159,12 @@ fn show(arguments: &PagesArguments, source: &Source, redaction: Option<&Redactio
         .html
         .write(|| draw::html(&census).context("cannot build the web page"), arguments.sources())?
     {
-        return Ok(());
+        return Ok(false);
     }
-    if arguments.json.json { printed::json_line(&census) } else { printed::report(&draw::text(&census)) }
+    if arguments.json.json {
+        printed::json_line(&census)?
+    } else {
+        printed::report(&draw::text(&census))?
+    }
+    Ok(false)
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use pagehaul_inspect::Machine;
-use pagehaul_kernel::{Kernel, VirtualMemory};
+use pagehaul_kernel::{Kernel, ReadVirtual, VirtualMemory};
 use pagehaul_owners::{Balance, Effort, balance};
 use pagehaul_vmcore::Source;
 
@@ -21,9 +21,12 @@ pub(super) fn find(
     let virtual_memory = VirtualMemory::new(kernel.space(), memory);
     let machine = Machine::open(kernel.space(), &virtual_memory, memory.notes()).with_context(place)?;
     let mut balance = balance(&machine, kernel, memory, effort).with_context(place)?;
-    balance.incomplete = source.lacks_pages();
+    // Pages can be damaged in a dump that is said to be whole.
+    let lost = virtual_memory.take_lost().describe();
+    balance.incomplete = source.lacks_pages() || lost.is_some();
     balance.is_whole &= !balance.incomplete;
     balance.missing.splice(0..0, machine.warnings().iter().cloned());
+    balance.missing.extend(lost.map(|why| format!("owners: {why}")));
     let mut warnings = completeness::warnings(source);
     if let Some(redaction) = redaction {
         redaction.owners(&mut balance, &Names::of_tasks(&task_names(memory)));
