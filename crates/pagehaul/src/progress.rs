@@ -138,6 +138,9 @@ fn line(phase: &str, done: u64, total: u64, spent: Duration) -> String {
     if total == 0 {
         return format!("{phase} …");
     }
+    if done == 0 {
+        return format!("{phase} 0.0%, 0 B of {}", number::bytes(total));
+    }
     let rate = done as f64 / spent.as_secs_f64().max(0.001);
     let rest = total.saturating_sub(done) as f64 / rate.max(1.0);
     format!(
@@ -166,5 +169,7 @@ mod tests {
     fn lines_tell_rate_and_what_is_left() {
         let text = line("pack", 256 << 20, 1 << 30, Duration::from_secs(2));
         assert_eq!(text, "pack 25.0%, 256.0 MiB of 1.0 GiB, 128.0 MiB/s, 6.00 s left");
+        // Nothing is known yet of what is left.
+        assert_eq!(line("pack", 0, 1 << 30, Duration::from_secs(2)), "pack 0.0%, 0 B of 1.0 GiB");
     }
 }

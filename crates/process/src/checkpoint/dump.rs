@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Builder};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
@@ -40,6 +40,9 @@ use crate::error::ProcessError;
 use crate::error::no_thread;
 use crate::units::Pid;
 use crate::{limits, oom, procfs};
+
+/// Time that CRIU has to stop the processes. Its own, 10 seconds, begins before the last rounds of copying, for which it waits.
+pub(super) const CRIU_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Saves a process and its descendants. If anything fails, they go on; they are killed only once the container is on the
 /// disk.
@@ -147,7 +150,9 @@ impl Run<'_> {
         let work = WorkDirectory::new()?;
         let listener = work.listen("streamer-capture.sock")?;
         let script = Script::new(&work)?;
-        let mut arguments = vec!["-t".to_owned(), self.pid.to_string()];
+        // The user's own comes later.
+        let timeout = CRIU_TIMEOUT.as_secs().to_string();
+        let mut arguments = ["-t", &self.pid.to_string(), "--timeout", &timeout].map(str::to_owned).to_vec();
         arguments.extend(provided);
         arguments.extend(self.options.arguments.iter().cloned());
         let left = if self.options.leave_running { "--leave-running" } else { "--leave-stopped" };

@@ -17,7 +17,7 @@ mod watch;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pagehaul_run::{Phase, Progress};
 
@@ -36,6 +36,8 @@ pub(super) use watch::Watch;
 
 /// Rounds at most before CRIU is started, and again before it freezes the processes.
 const ROUNDS: usize = 8;
+/// No round begins after this time: CRIU waits meanwhile, and gives up after [`CRIU_TIMEOUT`](super::dump::CRIU_TIMEOUT).
+const ROUNDS_TIME: Duration = Duration::from_secs(5);
 /// A round that copies less ends the rounds: what is written meanwhile takes a millisecond in the freeze.
 const ENOUGH: u64 = 1 << 20;
 /// Processes with less private anonymous memory are left to CRIU, which saves it in a few milliseconds.
@@ -147,6 +149,7 @@ impl PreCopy {
     /// Copies what was written to, until that is little or stops shrinking.
     fn rounds(&mut self, progress: &Progress) -> Result<(), String> {
         let mut last = u64::MAX;
+        let begun = Instant::now();
         for _ in 0..ROUNDS {
             let mut bytes = 0;
             let mut failed = None;
@@ -168,7 +171,8 @@ impl PreCopy {
             if self.rounds == 1 {
                 progress.advance(Phase::Copy, bytes);
             }
-            if bytes < ENOUGH || bytes > last / 4 * 3 || progress.is_cancelled() {
+            let is_late = begun.elapsed() > ROUNDS_TIME;
+            if bytes < ENOUGH || bytes > last / 4 * 3 || is_late || progress.is_cancelled() {
                 break;
             }
             last = bytes;
