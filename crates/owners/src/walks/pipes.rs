@@ -34,8 +34,9 @@ impl Walks<'_> {
         let ring = pipe.get("bufs")?.target()?;
         for slot in 0..(head.wrapping_sub(tail) & u64::from(u32::MAX)).min(size) {
             let buffer = ring.index(tail.wrapping_add(slot) % size)?;
+            let operations = buffer.number("ops")?;
             // Buffers can also lead to pages of files (splice).
-            if anonymous.is_none_or(|known| buffer.number("ops").is_ok_and(|ops| ops == known)) {
+            if anonymous.is_none_or(|known| operations == known) {
                 self.claim_struct_page(buffer.number("page")?, claimant);
             }
         }
