@@ -168,3 +168,32 @@ fn what_is_no_moment_is_refused() {
     let said = setup.fails(&["pages", "diff", "vmcore", "arm64"], 1);
     assert!(said.contains("pages of 4096 and 16384 bytes"), "{said}");
 }
+
+/// Damages the data of a page in a dump of all pages, of blocks of 4 KiB, that says it is complete.
+fn damage(dump: &mut [u8], pfn: u64) {
+    let number = |at: usize| u32::from_le_bytes(*dump[at..].first_chunk().unwrap()) as usize;
+    let (block, sub_header, bitmaps) = (number(428), number(432), number(436));
+    let second = (1 + sub_header) * block + bitmaps * block / 2;
+    let before = (0..pfn).filter(|pfn| dump[second + *pfn as usize / 8] >> (pfn % 8) & 1 == 1).count();
+    let descriptor = (1 + sub_header + bitmaps) * block + 24 * before;
+    dump[descriptor..descriptor + 24].fill(0);
+}
+
+#[test]
+fn a_lost_page_of_the_kernel_is_said_even_if_the_dump_says_that_it_is_complete() {
+    let setup = setup(1);
+    setup.succeeds(&["convert", "-d", "0", "-c", "zlib", "vmcore", "dump"]);
+    setup.succeeds(&["pages", "--owners", "dump"]);
+    let mut dump = fs::read(setup.path("dump")).unwrap();
+    // Where the first task is.
+    damage(&mut dump, 0x5000);
+    fs::write(setup.path("damaged"), dump).unwrap();
+    let ran = setup.run(&["pages", "--owners", "damaged"]);
+    let said = String::from_utf8(ran.stdout).unwrap();
+    assert_eq!(ran.status.code(), Some(3), "{said}");
+    assert!(said.contains("note: owners: a page that it needs could not be read"), "{said}");
+    let ran = setup.run(&["pages", "diff", "dump", "damaged"]);
+    assert_eq!(ran.status.code(), Some(3), "{}", String::from_utf8_lossy(&ran.stdout));
+    let said = setup.fails(&["pages", "--owners", "--interval", "1", "dump"], 2);
+    assert!(said.contains("--interval needs --live"), "{said}");
+}

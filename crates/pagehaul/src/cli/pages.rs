@@ -23,6 +23,7 @@ use crate::cli::redact::{Redact, Redaction};
 use crate::exit;
 use crate::printed;
 use crate::sandbox::{self, Sandbox};
+use crate::usage;
 
 /// Show memory usage by page class, node and zone, block size and address
 ///
@@ -108,6 +109,10 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     }
     if arguments.live {
         return live::run(arguments);
+    }
+    // A dump, which --live excludes, waives what clap requires.
+    if arguments.interval.is_some() {
+        return Err(usage::wrong("--interval needs --live"));
     }
     let dumps = &arguments.dumps.dumps;
     arguments.html.check(arguments.sources())?;
