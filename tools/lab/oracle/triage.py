@@ -67,6 +67,13 @@ def compare(what, ours, theirs, goal=1.0):
         print(f"       {'only pagehaul' if item in ours else 'only drgn'}: {item}")
 
 
+def state(task):
+    """Returns the letter of a task's state. drgn 0.3.0 does not know TASK_RTLOCK_WAIT (5f220be21418, 5.15), and calls such a task
+    running."""
+    waits = task.type_.type.has_member("__state") and task.member_("__state").value_() & 0x1000
+    return "D" if waits else task_state_to_char(task)
+
+
 def with_drgn(pagehaul, core, vmlinux, report):
     """Compares all sections that drgn can tell too, and returns its program."""
     prog = drgn.Program()
@@ -78,8 +85,7 @@ def with_drgn(pagehaul, core, vmlinux, report):
     tasks = list(for_each_task(prog))
     compare("tasks (pid, tgid, comm, state)",
             {(t["pid"], t["tgid"], t["comm"], t["state"]) for t in report["tasks"]},
-            {(t.pid.value_(), t.tgid.value_(), t.comm.string_().decode(errors="replace"), task_state_to_char(t))
-             for t in tasks})
+            {(t.pid.value_(), t.tgid.value_(), t.comm.string_().decode(errors="replace"), state(t)) for t in tasks})
     if raw.machine == EM_RISCV:
         print("     stacks are compared with the kernel's own: drgn unwinds none of riscv64")
         printed_stack(pagehaul, core, report)
