@@ -413,7 +413,8 @@ impl Builder<'_> {
         let (by_process, unread) = tables_by_process(self.machine, self.tasks, processes);
         if unread > 0 {
             let of = if unread == 1 { "a process" } else { "some processes" };
-            self.missing.push(format!("page tables: those of {of} are not known, which could not be read"));
+            self.missing
+                .push(format!("page tables: {of} could not be read, whose page tables are not known"));
         }
         let sum = by_process.values().copied().fold(0, u64::saturating_add);
         if sum > *pages {

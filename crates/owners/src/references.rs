@@ -22,7 +22,8 @@ const MAX_PAGES: u64 = 1 << 20;
 const DEEPEST: usize = 8;
 /// Order of the allocator's largest block (MAX_PAGE_ORDER).
 const MAX_ORDER: u32 = 10;
-/// Caches of objects that lead to page cache only, whose pages have marks. What they lead to else is what a freed object led to.
+/// Caches of objects that lead to page cache only, whose pages have marks. A page without one was page cache before, and the object that
+/// leads to it is free.
 const OF_PAGE_CACHE: [&str; 2] = ["buffer_head", "radix_tree_node"];
 /// Objects that are read for the name of what they belong to.
 const MAX_OBJECTS: usize = 1 << 14;
