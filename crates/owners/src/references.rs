@@ -114,7 +114,7 @@ pub(crate) fn references(
     let (mut last, mut end) = (None, 0);
     let mut behind = behind.into_iter().peekable();
     for run in &targets.runs {
-        // The first page of a block is a run of its own.
+        // Runs that touch can be one block: its first page, and the pages behind it.
         if run.start != std::mem::replace(&mut end, run.end) {
             last = None;
         }

@@ -120,7 +120,7 @@ impl RowKind {
         }
     }
 
-    /// Returns whether its owners are processes.
+    /// Returns whether its owners are processes, of ring buffers only some.
     pub const fn is_of_processes(self) -> bool {
         matches!(
             self,

@@ -6,7 +6,7 @@ use pagehaul_inspect::Machine;
 /// The name of the module that has the types of pools, if they are not the kernel's.
 const ZSMALLOC: &str = "zsmalloc";
 
-/// Returns the pages of each pool, by its own count, with the name of its owner.
+/// Returns who has each pool, and its pages as the pool counts them.
 pub(crate) fn pools(machine: &Machine<'_>) -> Result<Vec<(String, u64)>, Fault> {
     let mut found = Vec::new();
     for part in [of_zram, of_zswap] {

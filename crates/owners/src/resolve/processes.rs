@@ -48,7 +48,8 @@ impl<'a> Processes<'a> {
         self.left == 0
     }
 
-    /// Returns who maps the pages of a reverse map; `None` if nobody does any more. One that cannot be read whole is an error.
+    /// Returns who maps the pages of a reverse map; `None` if nobody does any more. Fails if the reverse map cannot be read
+    /// whole.
     pub(crate) fn mapped(&mut self, anon_vma: u64) -> Result<Option<Mapped>, Fault> {
         let space = self.machine.space();
         let root = space.object(anon_vma, "anon_vma")?.get("rb_root")?;

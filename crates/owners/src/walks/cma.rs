@@ -1,4 +1,5 @@
-//! Pages that drivers allocated from areas for contiguous memory (CMA). What the areas lend to processes and files has marks of its own.
+//! Pages that drivers allocated from areas for contiguous memory (CMA). Processes and files can use the other pages of an area, which have
+//! marks.
 
 use pagehaul_btf::{Fault, Object};
 use pagehaul_machine::{PageCount, Pfn};

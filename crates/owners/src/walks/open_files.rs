@@ -40,12 +40,11 @@ impl Walks<'_> {
         file: &Object<'_>,
     ) -> Result<(), Fault> {
         let operations = file.get("f_op")?.pointer()?;
-        let is = |kind: Option<u64>| kind == Some(operations);
-        let claim = match () {
-            () if is(kinds.socket) => Self::socket,
-            () if is(kinds.io_uring) => Self::io_uring,
-            () if is(kinds.perf) => Self::perf,
-            () => return self.pipe(seen, file),
+        let claim = match Some(operations) {
+            kind if kind == kinds.socket => Self::socket,
+            kind if kind == kinds.io_uring => Self::io_uring,
+            kind if kind == kinds.perf => Self::perf,
+            _ => return self.pipe(seen, file),
         };
         // Several descriptors and processes have the same file, and the first process counts.
         match file.get("private_data")?.pointer()? {

@@ -21,7 +21,7 @@ pub(super) fn find(
     let virtual_memory = VirtualMemory::new(kernel.space(), memory);
     let machine = Machine::open(kernel.space(), &virtual_memory, memory.notes()).with_context(place)?;
     let mut balance = balance(&machine, kernel, memory, effort).with_context(place)?;
-    // Pages can be damaged in a dump that is said to be whole.
+    // A dump whose header says that it is complete can have damaged pages.
     let lost = virtual_memory.take_lost().describe();
     balance.incomplete = source.lacks_pages() || lost.is_some();
     balance.is_whole &= !balance.incomplete;
