@@ -150,14 +150,7 @@ impl Run<'_> {
         let work = WorkDirectory::new()?;
         let listener = work.listen("streamer-capture.sock")?;
         let script = Script::new(&work)?;
-        // The user's own comes later.
-        let timeout = CRIU_TIMEOUT.as_secs().to_string();
-        let mut arguments = ["-t", &self.pid.to_string(), "--timeout", &timeout].map(str::to_owned).to_vec();
-        arguments.extend(provided);
-        arguments.extend(self.options.arguments.iter().cloned());
-        let left = if self.options.leave_running { "--leave-running" } else { "--leave-stopped" };
-        // The last script is run first, so that a failure of others comes too late to matter.
-        arguments.extend([left.into(), "--action-script".into(), script.path.display().to_string()]);
+        let arguments = arguments(self.pid, provided, self.options, &script.path);
         let opens = copy.as_ref().is_ok_and(PreCopy::watches_files);
         let (watched, watching) = seccomp::watch(self.pid, opens).map_err(resource("watch CRIU"))?;
         let watched = copy.is_ok().then_some(watched);
@@ -499,5 +492,32 @@ impl Drop for Guard<'_> {
         if self.hung.is_none() {
             self.release();
         }
+    }
+}
+
+/// The arguments of `criu dump`. Of an option that is there twice, CRIU takes the last.
+fn arguments(pid: Pid, provided: Vec<String>, options: &CheckpointOptions, script: &Path) -> Vec<String> {
+    let timeout = CRIU_TIMEOUT.as_secs().to_string();
+    let mut arguments = ["-t", &pid.to_string(), "--timeout", &timeout].map(str::to_owned).to_vec();
+    arguments.extend(provided);
+    arguments.extend(options.arguments.iter().cloned());
+    let left = if options.leave_running { "--leave-running" } else { "--leave-stopped" };
+    // The last script is run first, so that a failure of others comes too late to matter.
+    arguments.extend([left.into(), "--action-script".into(), script.display().to_string()]);
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn criu_has_more_time_than_the_last_rounds_and_the_user_can_give_another() {
+        let options =
+            CheckpointOptions { arguments: vec!["--timeout=300".into()], ..CheckpointOptions::default() };
+        let arguments = arguments(7, Vec::new(), &options, Path::new("script"));
+        let at = |text: &str| arguments.iter().position(|argument| argument == text).unwrap();
+        assert_eq!(arguments.get(at("--timeout") + 1).map(String::as_str), Some("30"));
+        assert!(at("--timeout") < at("--timeout=300"), "{arguments:?}");
     }
 }
