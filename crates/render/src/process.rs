@@ -124,6 +124,12 @@ pub fn checkpoint(report: &CheckpointReport) -> String {
             copy.stopped_seconds * 1e3,
             bytes(copy.frozen_bytes),
         );
+        if copy.spilled_bytes > 0 {
+            out += &format!(
+                "memory for copies was short (--max-memory): {} were compressed and written while running\n",
+                bytes(copy.spilled_bytes)
+            );
+        }
         for reason in &copy.copied_again {
             out += &format!("note: all memory was copied while frozen: {reason}\n");
         }

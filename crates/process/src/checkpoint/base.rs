@@ -11,7 +11,7 @@ use std::path::{Path, absolute};
 use pagehaul_run::{Phase, Progress};
 
 use super::chain::{Chain, LONGEST, Reader};
-use super::container::{self, Container, Run, container_path};
+use super::container::{self, Container, Origin, Run, container_path};
 use super::info::check_blocks;
 use super::page_list::{self, Entry, PageList};
 use crate::error::ProcessError;
@@ -195,7 +195,7 @@ pub(crate) fn compare(
     };
     let mut keep = |range: Range<u64>, runs: &mut Vec<Run>| {
         own.extend_from_slice(bytes_of(range.clone()));
-        push(runs, Run { bytes: range.end - range.start, from: None });
+        push(runs, Run { bytes: range.end - range.start, from: Origin::Next });
     };
     let mut known = 0;
     let first = parts.partition_point(|part| part.start + part.bytes <= start);
@@ -211,7 +211,7 @@ pub(crate) fn compare(
                 let range = range.start.max(common.start)..range.end.min(common.end);
                 keep(at..range.start, &mut runs);
                 let (bytes, offset) = (range.end - range.start, offset + (range.start - common.start));
-                push(&mut runs, Run { bytes, from: Some((part.image, offset)) });
+                push(&mut runs, Run { bytes, from: Origin::Base(part.image, offset) });
                 known += bytes;
                 at = range.end;
             }
@@ -223,7 +223,7 @@ pub(crate) fn compare(
         for (page, old) in common.clone().step_by(PAGE as usize).zip(room.chunks(PAGE as usize)) {
             let range = page..page + old.len() as u64;
             if bytes_of(range.clone()) == old {
-                let from = Some((part.image, offset + (page - common.start)));
+                let from = Origin::Base(part.image, offset + (page - common.start));
                 push(&mut runs, Run { bytes: old.len() as u64, from });
             } else {
                 keep(range, &mut runs);
@@ -247,13 +247,16 @@ pub(crate) fn push(runs: &mut Vec<Run>, run: Run) {
     if run.bytes == 0 {
         return;
     }
-    match (runs.last_mut(), run.from) {
-        (Some(last), None) if last.from.is_none() => last.bytes += run.bytes,
-        (Some(Run { bytes, from: Some((image, offset)) }), Some((other, next)))
-            if *image == other && *offset + *bytes == next =>
-        {
-            *bytes += run.bytes;
+    let follows = |last: &Run| match (last.from, run.from) {
+        (Origin::Next, Origin::Next) => true,
+        (Origin::Held(offset), Origin::Held(next)) => offset + last.bytes == next,
+        (Origin::Base(image, offset), Origin::Base(other, next)) => {
+            image == other && offset + last.bytes == next
         }
+        _ => false,
+    };
+    match runs.last_mut() {
+        Some(last) if follows(last) => last.bytes += run.bytes,
         _ => runs.push(run),
     }
 }

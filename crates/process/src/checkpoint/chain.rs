@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use pagehaul_codec::FrameDecompressor;
 
-use super::container::{Base, Container, Image, Run};
+use super::container::{Base, Container, Image, Origin, Run};
 use crate::error::ProcessError;
 
 /// Maximum number of checkpoints in a chain: each is an open file.
@@ -205,16 +205,19 @@ impl Whole {
     /// Puts an image together. None if it does not fit the images of the base, or has more extents than `most`.
     fn put_together(file: usize, number: usize, image: &Image, base: &[Self], most: usize) -> Option<Self> {
         let mut whole = Self { name: image.name.clone(), bytes: 0, extents: Vec::new() };
-        let all = [Run { bytes: image.own_bytes(), from: None }];
+        let all = [Run { bytes: image.own_bytes(), from: Origin::Next }];
         let runs = if image.runs.is_empty() { &all[..] } else { &image.runs };
         let mut held = 0;
         for run in runs.iter().filter(|run| run.bytes > 0) {
             match run.from {
-                None => {
+                Origin::Next => {
                     whole.push(Extent { start: 0, bytes: run.bytes, file, image: number, held });
                     held += run.bytes;
                 }
-                Some((from, offset)) => {
+                Origin::Held(held) => {
+                    whole.push(Extent { start: 0, bytes: run.bytes, file, image: number, held });
+                }
+                Origin::Base(from, offset) => {
                     let base = base.get(from as usize)?;
                     let end = offset.checked_add(run.bytes).filter(|end| *end <= base.bytes)?;
                     let first = base.extents.partition_point(|extent| extent.start + extent.bytes <= offset);
@@ -249,20 +252,52 @@ impl Whole {
 pub(crate) struct Reader<'a> {
     chain: &'a Chain,
     decompressor: FrameDecompressor,
-    /// By file: the last block that was read, with the number of its image and its own.
-    last: Vec<Last>,
+    /// By file.
+    recent: Vec<Recent>,
 }
 
-#[derive(Debug, Clone, Default)]
-struct Last {
+/// The blocks that were read last, the newest last.
+struct Recent {
+    most: usize,
+    blocks: Vec<Decompressed>,
+}
+
+#[derive(Default)]
+struct Decompressed {
+    /// The number of its image, and its own.
     place: Option<(usize, usize)>,
     content: Vec<u8>,
 }
 
+/// Blocks that are kept of a file with pages that were written while the process ran: in some rounds, in each of which they come in
+/// the order of their addresses.
+const ROUNDS: usize = 8;
+
+impl Recent {
+    fn new(container: &Container) -> Self {
+        let is_held = |run: &Run| matches!(run.from, Origin::Held(_));
+        let has_rounds = container.index.images.iter().any(|image| image.runs.iter().any(is_held));
+        Self { most: if has_rounds { ROUNDS } else { 1 }, blocks: Vec::new() }
+    }
+
+    /// Moves the block at this place to the end, or the room for it, which has no place then.
+    fn find(&mut self, place: (usize, usize)) -> &mut Decompressed {
+        let found = self.blocks.iter().position(|block| block.place == Some(place));
+        let block = match found {
+            Some(at) => self.blocks.remove(at),
+            None if self.blocks.len() < self.most => Decompressed::default(),
+            None => Decompressed { place: None, ..self.blocks.remove(0) },
+        };
+        self.blocks.push(block);
+        let last = self.blocks.len() - 1;
+        &mut self.blocks[last]
+    }
+}
+
 impl<'a> Reader<'a> {
     pub(crate) fn new(chain: &'a Chain) -> Result<Self, ProcessError> {
-        let last = vec![Last::default(); chain.files.len()];
-        Ok(Self { chain, decompressor: FrameDecompressor::new()?, last })
+        let recent = chain.files.iter().map(Recent::new).collect();
+        Ok(Self { chain, decompressor: FrameDecompressor::new()?, recent })
     }
 
     /// Fills a buffer with the bytes of an image from `offset` on. Those behind its end are left as they are.
@@ -299,15 +334,14 @@ impl<'a> Reader<'a> {
     /// The content of a block.
     fn block(&mut self, file: usize, image: usize, number: usize) -> Result<&[u8], ProcessError> {
         let container = &self.chain.files[file];
-        let Last { place: last, content } = &mut self.last[file];
-        if *last != Some((image, number)) {
-            let image = &container.index.images[image];
-            let block = &image.blocks[number];
-            let stored = container.block(image, block)?;
-            *last = None;
+        let Decompressed { place, content } = self.recent[file].find((image, number));
+        if place.is_none() {
+            let of = &container.index.images[image];
+            let block = &of.blocks[number];
+            let stored = container.block(of, block)?;
             let damaged = |why: String| ProcessError::Damaged {
                 path: container.path.clone(),
-                what: format!("byte {:#x} (of {}): {why}", block.offset, image.name),
+                what: format!("byte {:#x} (of {}): {why}", block.offset, of.name),
             };
             self.decompressor
                 .decompress(&stored, content, block.bytes as usize)
@@ -316,7 +350,7 @@ impl<'a> Reader<'a> {
                 return Err(damaged(format!("it holds {} bytes, not {}", content.len(), block.bytes)));
             }
         }
-        *last = Some((image, number));
+        *place = Some((image, number));
         Ok(content)
     }
 }

@@ -1,6 +1,7 @@
 //! Compressing images, and writing them to the container.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crossbeam_channel::Receiver;
@@ -10,7 +11,7 @@ use pagehaul_run::{Phase, Progress};
 
 use super::base::{self, Base, Part, compare};
 use super::chain::Reader;
-use super::container::{self, Block, Run};
+use super::container::{self, Block, Origin, Run};
 use super::images::Piece;
 use super::writer::Writer;
 use crate::arena::Arena;
@@ -94,8 +95,9 @@ impl<'a> Work for Compressing<'a> {
             }
             _ if in_base.is_some_and(|parts| !parts.is_empty()) => return Err(base::lacks_pages()),
             _ => {
-                compressed.runs = vec![Run { bytes: content.len() as u64, from: None }];
-                content
+                let spilled = piece.spilled();
+                compressed.runs = without(&spilled, piece.start(), content, own);
+                if spilled.is_empty() { content } else { own.as_slice() }
             }
         };
         compressed.bytes = content.len();
@@ -112,6 +114,25 @@ impl<'a> Work for Compressing<'a> {
     fn abort(&self) {
         self.arena.close();
     }
+}
+
+/// Leaves those bytes of a block, which begins at `start`, in `own` that are not in the container yet, and returns the runs of which it
+/// consists. Some parts were `spilled` before: in order, each with where it begins in what was spilled.
+fn without(spilled: &[(Range<u64>, u64)], start: u64, content: &[u8], own: &mut Vec<u8>) -> Vec<Run> {
+    own.clear();
+    let (mut runs, mut at, end) = (Vec::new(), start, start + content.len() as u64);
+    let mut keep = |range: Range<u64>, runs: &mut Vec<Run>| {
+        let bytes = (range.start - start) as usize..(range.end - start) as usize;
+        own.extend_from_slice(content.get(bytes).unwrap_or_default());
+        base::push(runs, Run { bytes: range.end - range.start, from: Origin::Next });
+    };
+    for (part, held) in spilled {
+        keep(at..part.start, &mut runs);
+        base::push(&mut runs, Run { bytes: part.end - part.start, from: Origin::Held(*held) });
+        at = part.end;
+    }
+    keep(at..end, &mut runs);
+    runs
 }
 
 /// Ends all that wait for room in the arena when it is dropped: without the writer, nothing makes room.
@@ -150,5 +171,22 @@ impl Compressing<'_> {
             self.progress.advance(Phase::Pack, content);
         }
         Ok(packed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_spilled_is_left_out() {
+        let (content, mut own) = ([1, 2, 3, 4, 5, 6], Vec::new());
+        let run = |bytes, from| Run { bytes, from };
+        let spilled = [(100..101, 7), (102..103, 50), (103..105, 51)];
+        let runs = without(&spilled, 100, &content, &mut own);
+        let (next, held) = (Origin::Next, Origin::Held);
+        assert_eq!(runs, [run(1, held(7)), run(1, next), run(3, held(50)), run(1, next)]);
+        assert_eq!(own, [2, 6]);
+        assert_eq!(without(&[], 100, &content, &mut own), [run(6, next)]);
     }
 }

@@ -5,12 +5,16 @@
 //! blocks   zstd frames of at most 1 MiB of one image each
 //! index    about: u32 length, JSON; u32 count of images; per image: u32 length of name, name, u32 count of blocks,
 //!          per block: u64 offset, u32 stored bytes, u32 bytes, u64 XXH3 of the stored bytes
-//!          with a base only: u32 length of its path, path, u32 length of its ID, ID; per image: u32 count of runs, per run:
-//!          u64 bytes, u32 its image in the base plus 1, or 0 for bytes of the blocks, u64 offset in that image
+//!          with a base or runs only: u32 length of its path, path, u32 length of its ID, ID (both empty without a base); per
+//!          image: u32 count of runs, per run: u64 bytes, u32 and u64 where they are:
+//!              0, 0                           the next bytes of the image's blocks
+//!              0xffffffff, offset             the bytes of its blocks from this offset on
+//!              image in the base + 1, offset  bytes of that image
 //! footer   u64 offset of the index, u64 its length, u64 XXH3 of it, MAGIC           40 bytes
 //! ```
-//! An image without runs is what its blocks hold. One with runs is put together: its blocks hold what the base does not have. The
-//! base is another container, whose path is relative to the directory of this one. Its ID is in the JSON.
+//! An image without runs is what its blocks hold. One with runs is put together: its blocks hold what the base does not have, and
+//! pages that were written while the process ran, of which some may have been written to since, and are in no run. The base is another
+//! container, whose path is relative to the directory of this one. Its ID is in the JSON.
 //!
 //! All numbers are little-endian. Every byte is covered: blocks and index by checksums, header and footer by what they
 //! have to say.
@@ -51,12 +55,43 @@ pub(crate) struct Block {
     pub(crate) checksum: u64,
 }
 
-/// Contiguous bytes of an image, in order: those of its blocks, or of an image of the base.
+/// Contiguous bytes of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) bytes: u64,
-    /// The number of the base's image, and the offset in it.
-    pub(crate) from: Option<(u32, u64)>,
+    pub(crate) from: Origin,
+}
+
+/// Where a run's bytes are. The runs of an image that are in its blocks are all `Next`, or all `Held`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// In the next bytes of the image's blocks.
+    Next,
+    /// In the bytes of its blocks from this offset on.
+    Held(u64),
+    /// In an image of the base: its number, and the offset in it.
+    Base(u32, u64),
+}
+
+/// In place of an image of the base: bytes of the image's own blocks.
+const HELD: u32 = u32::MAX;
+
+impl Origin {
+    fn from_numbers(image: u32, offset: u64) -> Self {
+        match image {
+            0 => Self::Next,
+            HELD => Self::Held(offset),
+            image => Self::Base(image - 1, offset),
+        }
+    }
+
+    fn numbers(self) -> (u32, u64) {
+        match self {
+            Self::Next => (0, 0),
+            Self::Held(offset) => (HELD, offset),
+            Self::Base(image, offset) => (image + 1, offset),
+        }
+    }
 }
 
 /// One of CRIU's files.
@@ -80,6 +115,12 @@ impl Image {
             [] => self.own_bytes(),
             runs => runs.iter().map(|run| run.bytes).sum(),
         }
+    }
+
+    /// Those of its bytes that are in the base.
+    pub(crate) fn base_bytes(&self) -> u64 {
+        let in_base = self.runs.iter().filter(|run| matches!(run.from, Origin::Base(..)));
+        in_base.map(|run| run.bytes).sum()
     }
 
     /// What its blocks hold.
@@ -137,13 +178,14 @@ pub(crate) fn tail(index: &Index, offset: u64) -> Vec<u8> {
             out.extend(block.checksum.to_le_bytes());
         }
     }
-    if let Some(base) = &index.base {
-        text(&mut out, &base.path);
-        text(&mut out, &base.id);
+    if index.base.is_some() || index.images.iter().any(|image| !image.runs.is_empty()) {
+        let (path, id) = index.base.as_ref().map_or(("", ""), |base| (&base.path, &base.id));
+        text(&mut out, path);
+        text(&mut out, id);
         for image in &index.images {
             out.extend((image.runs.len() as u32).to_le_bytes());
             for run in &image.runs {
-                let (image, offset) = run.from.map_or((0, 0), |(image, offset)| (image + 1, offset));
+                let (image, offset) = run.from.numbers();
                 out.extend(run.bytes.to_le_bytes());
                 out.extend(image.to_le_bytes());
                 out.extend(offset.to_le_bytes());
@@ -317,23 +359,33 @@ fn parse(bytes: &[u8], end: u64) -> Option<Index> {
     for image in &mut images {
         image.runs = take_runs(&mut rest, image.own_bytes())?;
     }
-    rest.is_empty().then_some(Index { about, images, base: Some(base) })
+    let base = Some(base).filter(|base| !base.path.is_empty());
+    rest.is_empty().then_some(Index { about, images, base })
 }
 
 /// Reads the runs of an image whose blocks hold so many bytes.
 fn take_runs(rest: &mut &[u8], held: u64) -> Option<Vec<Run>> {
     let count = take_u32(rest)? as usize;
     let mut runs = Vec::with_capacity(count.min(rest.len() / 20));
-    let (mut all, mut own) = (0u64, 0);
+    let (mut all, mut next, mut is_by_offset) = (0u64, 0, false);
     for _ in 0..count {
         let bytes = u64::from_le_bytes(take(rest)?);
-        let (image, offset) = (take_u32(rest)?, u64::from_le_bytes(take(rest)?));
-        let from = image.checked_sub(1).map(|image| (image, offset));
+        let from = Origin::from_numbers(take_u32(rest)?, u64::from_le_bytes(take(rest)?));
         all = all.checked_add(bytes).filter(|all| bytes > 0 && *all <= MAX_IMAGE)?;
-        own += if from.is_none() { bytes } else { 0 };
+        match from {
+            Origin::Next => next += bytes,
+            Origin::Held(offset) => {
+                is_by_offset = offset.checked_add(bytes)? <= held;
+                if !is_by_offset {
+                    return None;
+                }
+            }
+            Origin::Base(..) => {}
+        }
         runs.push(Run { bytes, from });
     }
-    (runs.is_empty() || own == held).then_some(runs)
+    let fits = if is_by_offset { next == 0 } else { next == held };
+    (runs.is_empty() || fits).then_some(runs)
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -367,8 +419,8 @@ mod tests {
             Block { offset, stored: bytes.len() as u32, bytes: 5000, checksum: checksum(bytes) }
         };
         let runs = match base {
-            Some(_) => [(5000, None), (4096, Some((3, 8192))), (5000, None)].to_vec(),
-            None => Vec::new(),
+            Some(_) => [(5000, Origin::Next), (4096, Origin::Base(3, 8192)), (5000, Origin::Next)].to_vec(),
+            None => [(4000, Origin::Held(6000)), (700, Origin::Held(0))].to_vec(),
         };
         let runs = runs.into_iter().map(|(bytes, from)| Run { bytes, from }).collect();
         let images = vec![
@@ -428,8 +480,8 @@ mod tests {
 
     #[test]
     fn runs_that_do_not_fit_the_blocks_are_refused() {
-        let base = Base { path: String::new(), id: String::new() };
-        let parsed = |runs: &[(u64, Option<(u32, u64)>)]| {
+        let base = Base { path: "base".into(), id: String::new() };
+        let parsed = |runs: &[(u64, Origin)]| {
             let runs = runs.iter().map(|&(bytes, from)| Run { bytes, from }).collect();
             let block = Block { offset: HEADER, stored: 9, bytes: 100, checksum: 0 };
             let images = vec![Image { name: "x".into(), blocks: vec![block], runs }];
@@ -437,14 +489,18 @@ mod tests {
             let bytes = tail(&index, 0);
             parse(&bytes[..bytes.len() - FOOTER as usize], 1 << 20).is_some()
         };
-        let far = Some((7, u64::MAX));
-        assert!(parsed(&[(60, None), (MAX_IMAGE - 100, far), (40, None)]) && parsed(&[]));
+        let (far, held) = (Origin::Base(7, u64::MAX), Origin::Held);
+        assert!(parsed(&[(60, Origin::Next), (MAX_IMAGE - 100, far), (40, Origin::Next)]) && parsed(&[]));
+        assert!(parsed(&[(60, held(40)), (9, far), (70, held(0))]));
         for runs in [
-            &[(60, None)][..],
-            &[(101, None)],
-            &[(100, None), (0, far)],
-            &[(100, None), (MAX_IMAGE, far)],
-            &[(100, None), (u64::MAX, far)],
+            &[(60, Origin::Next)][..],
+            &[(101, Origin::Next)],
+            &[(100, Origin::Next), (0, far)],
+            &[(100, Origin::Next), (MAX_IMAGE, far)],
+            &[(100, Origin::Next), (u64::MAX, far)],
+            &[(61, held(40))],
+            &[(60, held(40)), (1, held(u64::MAX))],
+            &[(60, held(40)), (40, Origin::Next)],
         ] {
             assert!(!parsed(runs), "{runs:?}");
         }

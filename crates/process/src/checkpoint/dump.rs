@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use super::base::{self, Base};
 use super::compress::{Compressed, Compressing, Packed};
-use super::container::{BLOCK, Image, Index, Run as ImageRun, container_path};
+use super::container::{BLOCK, Image, Index, Origin, Run as ImageRun, container_path};
 use super::criu::{self, Criu};
 use super::ending;
 use super::hold::{Hold, Script};
@@ -30,7 +30,7 @@ use super::marks::Marks;
 use super::options::{BaseReport, CheckpointOptions, CheckpointReport, Lost};
 use super::own_options::{self, Action};
 use super::page_list;
-use super::precopy::{Incremental, PreCopy, Watch, seccomp};
+use super::precopy::{Incremental, PreCopy, Spill, Spilled, Watch, seccomp};
 use super::requirements::{self, Provided};
 use super::tree::{self, Process};
 use super::work_directory::{WorkDirectory, accept_criu};
@@ -135,9 +135,14 @@ impl Run<'_> {
         }
         self.progress.enter(Phase::Copy);
         let incremental = Incremental { marks, base: self.base, keeps_marks: self.options.keep_marks };
-        let copy = PreCopy::begin(&before, incremental, pageable, most, self.options.threads, self.progress);
+        let (level, threads) = (self.options.level, self.options.threads);
+        let mut spill = Spill { writer, level, threads, failed: None };
+        let copy = PreCopy::begin(&before, incremental, pageable, most, &mut spill, self.progress);
         if self.progress.is_cancelled() {
             return Err(ProcessError::Cancelled(self.pid));
+        }
+        if let Some(error) = spill.failed {
+            return Err(self.output_error(error));
         }
         let copied = copy.as_ref().map_or(0, PreCopy::bytes);
         // At least some blocks per thread, so that no thread waits for the only one of another.
@@ -179,7 +184,7 @@ impl Run<'_> {
             }
         };
         let image_bytes = images.iter().map(Image::bytes).sum();
-        let own_bytes = images.iter().map(Image::own_bytes).sum::<u64>();
+        let base_bytes = images.iter().map(Image::base_bytes).sum::<u64>();
         let count = images.len();
         self.progress.enter(Phase::Finish);
         // Frozen, so that no process is missing from the list, unless they are left running.
@@ -223,7 +228,7 @@ impl Run<'_> {
             base: self.options.base.as_ref().map(|path| BaseReport {
                 path: path.display().to_string(),
                 way: if is_marked { "marks" } else { "compared" },
-                unchanged_bytes: image_bytes - own_bytes,
+                unchanged_bytes: base_bytes,
             }),
             image_bytes,
             output_bytes,
@@ -282,6 +287,7 @@ impl Run<'_> {
         let lists = watch.map_or_else(Vec::new, |watch| watch.copy().lists());
         let (kept, mut is_listed, kept_lists) = (&Kept::default(), false, &Kept::default());
         let mut received = Ok(None);
+        let mut spilled = HashMap::new();
         let (packed, criu_ok, seconds) = thread::scope(|scope| {
             // Without these CRIU's socket is closed, and it gives up.
             let write = || compressing.write(lane, container, |source| self.output_error(source));
@@ -336,7 +342,8 @@ impl Run<'_> {
                 Some(watch) if criu_ok => kept.complete(&mut watch.copy(), &lock(&names)),
                 _ => Ok(Vec::new()),
             };
-            let completed = completed.map(|completed| {
+            let completed = completed.map(|mut completed| {
+                spilled.extend(completed.iter_mut().map(Completed::take_spilled));
                 let others = kept_lists.take();
                 let of_others = others.iter().map(|(image, list)| (*image, list.as_slice()));
                 let lists = completed.iter().map(|list| (list.image, list.list.as_slice())).chain(of_others);
@@ -368,7 +375,10 @@ impl Run<'_> {
             return Err(failed(guard));
         }
         let names = names.into_inner().unwrap_or_default();
-        let images = names.into_iter().enumerate().map(|(number, name)| image(number, name, &packed));
+        let images = names
+            .into_iter()
+            .enumerate()
+            .map(|(number, name)| image(number, name, &packed, spilled.remove(&number).unwrap_or_default()));
         Ok(Images { images: images.collect(), seconds })
     }
 
@@ -404,7 +414,7 @@ impl Run<'_> {
             // Seconds since 1970.
             "time": now.map_or(0, |now| now.as_secs()),
         });
-        let needs_base = images.iter().any(|image| !image.runs.is_empty());
+        let needs_base = images.iter().any(|image| image.base_bytes() > 0);
         let base = self.base.filter(|_| needs_base).map(|base| base.reference(self.path)).transpose();
         let index = Index { about: about.to_string(), images, base: base.map_err(io::Error::other)? };
         writer.finish(&index)
@@ -419,15 +429,27 @@ fn lock(names: &Mutex<Vec<String>>) -> MutexGuard<'_, Vec<String>> {
     names.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An image, of whose pieces `packed` has what became of them.
-fn image(number: usize, name: String, packed: &Packed) -> Image {
+/// An image, of whose pieces `packed` has what became of them. Some of its pages were spilled before.
+fn image(number: usize, name: String, packed: &Packed, spilled: Spilled) -> Image {
     let pieces = || packed.range((number, 0)..(number + 1, 0)).map(|(_, piece)| piece);
     let mut runs: Vec<ImageRun> = Vec::new();
-    pieces().flat_map(|piece| &piece.runs).for_each(|run| base::push(&mut runs, *run));
-    if runs.iter().all(|run| run.from.is_none()) {
+    let mut next = spilled.bytes;
+    for run in pieces().flat_map(|piece| &piece.runs) {
+        let from = match run.from {
+            // The blocks that were spilled come first.
+            Origin::Next if spilled.bytes > 0 => Origin::Held(next),
+            from => from,
+        };
+        next += if run.from == Origin::Next { run.bytes } else { 0 };
+        base::push(&mut runs, ImageRun { from, ..*run });
+    }
+    if runs.iter().all(|run| run.from == Origin::Next) {
         runs.clear();
     }
-    Image { name, blocks: pieces().filter_map(|piece| piece.block).collect(), runs }
+    // Without runs an image is what its blocks hold.
+    let spilled = spilled.blocks.into_iter().filter(|_| !runs.is_empty());
+    let blocks = spilled.chain(pieces().filter_map(|piece| piece.block));
+    Image { name, blocks: blocks.collect(), runs }
 }
 
 /// A number that no other checkpoint has.

@@ -57,6 +57,14 @@ impl Piece {
         }
     }
 
+    /// The parts of the image in it that are in the container already, with where they begin in what was spilled.
+    pub(crate) fn spilled(&self) -> Vec<(Range<u64>, u64)> {
+        match &self.data {
+            Data::Merged(merged) => merged.spilled(self.start(), self.length as u64),
+            _ => Vec::new(),
+        }
+    }
+
     /// Its bytes. `room` is for those that are elsewhere.
     pub(crate) fn content<'a>(&'a self, room: &'a mut Vec<u8>) -> &'a [u8] {
         let bytes: &[u8] = match &self.data {

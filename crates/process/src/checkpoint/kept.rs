@@ -10,8 +10,8 @@ use rustix::event::PollFlags;
 
 use super::ending::ready;
 use super::images::{Piece, blocks, merged_blocks};
-use super::precopy::PreCopy;
 use super::precopy::merge::Merged;
+use super::precopy::{PreCopy, Spilled};
 use crate::error::ProcessError;
 
 /// Images by their numbers. What CRIU itself saves of these processes is little: pages of private file mappings.
@@ -68,6 +68,11 @@ pub(crate) struct Completed {
 }
 
 impl Completed {
+    /// What was written of its pages before, with the number of their image.
+    pub(crate) fn take_spilled(&mut self) -> (usize, Spilled) {
+        (self.image + 1, self.pages.take_spilled())
+    }
+
     /// Its blocks.
     pub(crate) fn pieces(self) -> impl Iterator<Item = Piece> {
         let Self { image, list, pages } = self;

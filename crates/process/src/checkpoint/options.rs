@@ -103,6 +103,9 @@ pub struct PreCopyReport {
     pub running_bytes: u64,
     /// Bytes that pagehaul copied while the processes were frozen. CRIU saves shared memory and pages of files besides.
     pub frozen_bytes: u64,
+    /// Bytes that were compressed and written while the processes ran, because memory for their copies was short. Pages that were
+    /// written to afterwards count each time.
+    pub spilled_bytes: u64,
     /// Seconds the processes were stopped before, to track their writes.
     pub stopped_seconds: f64,
     /// Why the kernel looked at each page while the processes were frozen, for CRIU to read their smaps: all of them, or the

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::store::PageStore;
+use super::store::{PageStore, Place, Spilled};
 use super::tracked::{common, exclude, push_joined};
 use crate::checkpoint::page_list::{PRESENT, PageList, encode};
 use crate::units::PAGE;
@@ -29,8 +29,10 @@ struct Part {
 enum Source {
     /// CRIU's image, from this offset on.
     Criu(u64),
-    /// A copy of pagehaul's.
+    /// A copy of pagehaul's, in memory.
     Copy,
+    /// A copy of pagehaul's that is in the container: where it begins in what was spilled.
+    Spilled(u64),
     /// The base, as the marks show.
     Base,
 }
@@ -88,18 +90,38 @@ pub(super) fn merge(
     let unchanged = common(&copied, &unchanged);
     let entry = |source| move |addresses| Entry { addresses, flags: PRESENT, source };
     for range in copied {
-        exclude(range, &unchanged, &mut |range| entries.push(entry(Source::Copy)(range)));
+        exclude(range, &unchanged, &mut |range| {
+            store.places(&range, &mut |range, place| {
+                let source = match place {
+                    Place::Memory => Source::Copy,
+                    Place::Spilled(at) => Source::Spilled(at),
+                };
+                entries.push(entry(source)(range));
+            });
+        });
     }
     entries.extend(unchanged.into_iter().map(entry(Source::Base)));
     entries.sort_by_key(|entry| entry.addresses.start);
     let mut out = list.head.to_vec();
     let mut parts = Vec::with_capacity(entries.len());
-    let mut start = 0;
+    let (mut start, mut last): (u64, Option<(Range<u64>, u64)>) = (0, None);
     for Entry { addresses, flags, source } in entries {
+        match &mut last {
+            Some((range, same)) if range.end == addresses.start && *same == flags => {
+                range.end = addresses.end
+            }
+            last => {
+                if let Some((range, flags)) = last.replace((addresses.clone(), flags)) {
+                    encode(&mut out, range.start, (range.end - range.start) / PAGE, flags);
+                }
+            }
+        }
         let bytes = addresses.end - addresses.start;
-        encode(&mut out, addresses.start, bytes / PAGE, flags);
         parts.push(Part { start, addresses, source });
         start += bytes;
+    }
+    if let Some((range, flags)) = last {
+        encode(&mut out, range.start, (range.end - range.start) / PAGE, flags);
     }
     Some((out, Merged { parts, store, pages, is_marked }))
 }
@@ -121,13 +143,32 @@ impl Merged {
         if !self.is_marked {
             return None;
         }
-        let (first, end) = (self.parts.partition_point(|part| part.end() <= offset), offset + length);
-        let parts = self.parts.iter().skip(first).take_while(|part| part.start < end);
-        let parts = parts.filter(|part| part.source == Source::Base);
-        Some(parts.map(|part| part.start.max(offset)..part.end().min(end)).collect())
+        let parts = self.parts_of(offset, length).filter(|(part, _)| part.source == Source::Base);
+        Some(parts.map(|(_, range)| range).collect())
     }
 
-    /// Copies a part of the image, which begins at `offset`, to `buffer`. What is in the base is left as it is.
+    /// The parts of a block, which begins at `offset`, that are in the container already, with where they begin in what was spilled.
+    pub(crate) fn spilled(&self, offset: u64, length: u64) -> Vec<(Range<u64>, u64)> {
+        let spilled = self.parts_of(offset, length).filter_map(|(part, range)| match part.source {
+            Source::Spilled(at) => Some((range.clone(), at + (range.start - part.start))),
+            _ => None,
+        });
+        spilled.collect()
+    }
+
+    /// What was spilled, stale pages included.
+    pub(crate) fn take_spilled(&mut self) -> Spilled {
+        self.store.take_spilled()
+    }
+
+    /// The parts that lie in a block, and what of the image each of them is there.
+    fn parts_of(&self, offset: u64, length: u64) -> impl Iterator<Item = (&Part, Range<u64>)> {
+        let (first, end) = (self.parts.partition_point(|part| part.end() <= offset), offset + length);
+        let parts = self.parts.iter().skip(first).take_while(move |part| part.start < end);
+        parts.map(move |part| (part, part.start.max(offset)..part.end().min(end)))
+    }
+
+    /// Copies a part of the image, which begins at `offset`, to `buffer`. What is in the base or was spilled is left as it is.
     pub(crate) fn read(&self, mut offset: u64, mut buffer: &mut [u8]) {
         let first = self.parts.partition_point(|part| part.start <= offset).saturating_sub(1);
         for part in self.parts.iter().skip(first) {
@@ -135,7 +176,7 @@ impl Merged {
             let length = (part.addresses.end - part.addresses.start - into).min(buffer.len() as u64);
             let (now, later) = buffer.split_at_mut(length as usize);
             match part.source {
-                Source::Base => {}
+                Source::Base | Source::Spilled(_) => {}
                 Source::Criu(start) => {
                     let start = (start + into) as usize;
                     now.copy_from_slice(self.pages.get(start..start + now.len()).unwrap_or_default());
@@ -154,6 +195,7 @@ impl Merged {
 mod tests {
     use super::super::store::Room;
     use super::*;
+    use crate::checkpoint::container::Block;
     use crate::checkpoint::page_list;
 
     fn list(entries: &[(u64, u64)]) -> Vec<u8> {
@@ -164,7 +206,7 @@ mod tests {
 
     fn store(ranges: &[Range<u64>]) -> PageStore {
         let mut store = PageStore::new(Room::new(1 << 20).unwrap());
-        store.reserve(ranges).unwrap();
+        assert_eq!(store.reserve(ranges), []);
         for piece in store.pieces(ranges) {
             // SAFETY: the only reference.
             let memory = unsafe { store.memory(&piece) };
@@ -213,6 +255,37 @@ mod tests {
         assert_eq!(merged.in_base(0, merged.len()), Some(vec![2 * PAGE..5 * PAGE]));
         assert_eq!(merged.in_base(3 * PAGE, PAGE), Some(vec![3 * PAGE..4 * PAGE]));
         assert_eq!(merged.in_base(5 * PAGE, 9 * PAGE), Some(Vec::new()));
+    }
+
+    #[test]
+    fn pages_that_were_spilled_are_known() {
+        // Pages 2 to 7 were spilled, in two blocks of which the first has page 5 as it was before; 6 was copied again.
+        let written = |bytes| Block { offset: 0, stored: 0, bytes, checksum: 0 };
+        let mut copies = store(&[]);
+        copies.add_spilled(written(3 * PAGE as u32), &[3 * PAGE..6 * PAGE]);
+        copies.add_spilled(written(4 * PAGE as u32), &[2 * PAGE..3 * PAGE, 5 * PAGE..8 * PAGE]);
+        let again = 6 * PAGE..7 * PAGE;
+        copies.reserve(std::slice::from_ref(&again));
+        for piece in copies.pieces(std::slice::from_ref(&again)) {
+            // SAFETY: the only reference.
+            unsafe { copies.memory(&piece) }.fill(6);
+        }
+        copies.set_held(&again, true);
+        let present = vec![2 * PAGE..8 * PAGE];
+        let (merged_list, mut merged) = merge(&list(&[]), Vec::new(), present, copies, None).unwrap();
+        let mut expected = list(&[]);
+        encode(&mut expected, 2 * PAGE, 6, PRESENT);
+        assert_eq!(merged_list, expected);
+        let pages = |at: u64, count: u64| at * PAGE..(at + count) * PAGE;
+        let all =
+            vec![(pages(0, 1), 3 * PAGE), (pages(1, 2), 0), (pages(3, 1), 4 * PAGE), (pages(5, 1), 6 * PAGE)];
+        assert_eq!(merged.spilled(0, merged.len()), all);
+        assert_eq!(merged.spilled(2 * PAGE, 3 * PAGE), [(pages(2, 1), PAGE), (pages(3, 1), 4 * PAGE)]);
+        let mut content = vec![1; merged.len() as usize];
+        merged.read(0, &mut content);
+        let firsts: Vec<u8> = content.chunks(PAGE as usize).map(|page| page[0]).collect();
+        assert_eq!(firsts, [1, 1, 1, 1, 6, 1]);
+        assert_eq!((merged.take_spilled().bytes, merged.take_spilled().bytes), (7 * PAGE, 0));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod pinned;
 mod registration;
 pub(super) mod seccomp;
 mod smaps;
+mod spill;
 mod store;
 mod tracked;
 mod userfault;
@@ -19,7 +20,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pagehaul_run::{Phase, Progress};
+use pagehaul_run::Progress;
 
 use super::base::Base;
 use super::marks::{self, Marks};
@@ -30,13 +31,15 @@ use crate::procfs::{self, Status};
 use crate::units::Pid;
 use merge::Merged;
 use smaps::Smaps;
+pub(super) use spill::Spill;
+pub(super) use store::Spilled;
 use store::{PageStore, Room};
 use tracked::Tracked;
 pub(super) use watch::Watch;
 
 /// Rounds at most before CRIU is started, and again before it freezes the processes.
 const ROUNDS: usize = 8;
-/// No round begins after this time: CRIU waits meanwhile, and gives up after [`CRIU_TIMEOUT`](super::dump::CRIU_TIMEOUT).
+/// While CRIU waits, no round begins after this time: it gives up after [`CRIU_TIMEOUT`](super::dump::CRIU_TIMEOUT).
 const ROUNDS_TIME: Duration = Duration::from_secs(5);
 /// A round that copies less ends the rounds: what is written meanwhile takes a millisecond in the freeze.
 const ENOUGH: u64 = 1 << 20;
@@ -58,6 +61,8 @@ pub(super) struct PreCopy {
     room: Arc<Room>,
     rounds: usize,
     threads: usize,
+    /// Whether memory for all copies is short from the start.
+    spills: bool,
     /// Bytes that had not to be copied so far, because the base may have them.
     trusted: u64,
     /// Answers what takes the kernel long in the freeze, if it is worth it and this system can.
@@ -69,8 +74,8 @@ pub(super) struct PreCopy {
 }
 
 impl PreCopy {
-    /// Starts to track the writes of processes that have about `expected` bytes, and copies their memory, at most `most` bytes.
-    /// An error is the reason why it cannot be done.
+    /// Starts to track the writes of processes that have about `expected` bytes, and copies their memory, at most `most` bytes of it
+    /// to memory, the rest to the container. An error is the reason why it cannot be done.
     ///
     /// Of processes whose `marks` were kept since the checkpoint `base`, only what was written to since is copied.
     pub(super) fn begin(
@@ -78,7 +83,7 @@ impl PreCopy {
         Incremental { mut marks, base, keeps_marks }: Incremental<'_>,
         expected: u64,
         most: u64,
-        threads: usize,
+        spill: &mut Spill<'_>,
         progress: &Progress,
     ) -> Result<Self, String> {
         no_seccomp(tree)?;
@@ -89,9 +94,7 @@ impl PreCopy {
         };
         // Only what is written to is taken of it. Processes grow meanwhile.
         let needed = expected.saturating_mul(2) + (64 << 20);
-        if expected > most {
-            return Err("the memory for its copy is too short (--max-memory)".into());
-        }
+        let spills = expected > most;
         let room = Room::new(needed.min(most.max(16 << 20)))
             .map_err(|error| format!("the memory for its copy cannot be reserved: {error}"))?;
         let named = |process: &Process, reason: String| match tree.len() {
@@ -138,46 +141,66 @@ impl PreCopy {
             .filter(|process| process.is_marked)
             .map(|process| Status::read(process.pid).map_or(0, |status| status.anonymous));
         let trusted = trusted.sum();
-        let mut this =
-            Self { processes, room, rounds: 0, threads, trusted, smaps, walked, flagged: HashMap::new() };
-        this.rounds(progress)?;
+        let mut this = Self {
+            processes,
+            room,
+            rounds: 0,
+            threads: spill.threads,
+            spills,
+            trusted,
+            smaps,
+            walked,
+            flagged: HashMap::new(),
+        };
+        // What was spilled is not compared with a base, whose unchanged pages would be in the new file as well.
+        this.rounds(Some(spill).filter(|_| base.is_none()), progress)?;
         // The rounds take most of the time until CRIU starts.
         no_seccomp(tree)?;
         Ok(this)
     }
 
-    /// Copies what was written to, until that is little or stops shrinking.
-    fn rounds(&mut self, progress: &Progress) -> Result<(), String> {
+    /// Copies what was written to, until that is little or stops shrinking. CRIU waits for rounds that cannot spill.
+    fn rounds(&mut self, mut spill: Option<&mut Spill<'_>>, progress: &Progress) -> Result<(), String> {
         let mut last = u64::MAX;
         let begun = Instant::now();
         for _ in 0..ROUNDS {
+            let is_first = self.rounds == 0;
+            if !is_first && spill.is_some() && self.would_spill_most(last) {
+                break;
+            }
             let mut bytes = 0;
             let mut failed = None;
-            self.processes.retain_mut(|process| match process.round(progress) {
-                Ok(copied) => {
-                    bytes += copied;
-                    true
-                }
-                Err(_) if process.is_dead() => false,
-                Err(reason) => {
-                    failed.get_or_insert(reason);
-                    true
+            let spills_all = is_first && self.spills;
+            self.processes.retain_mut(|process| {
+                match process.round(spill.as_deref_mut(), spills_all, is_first, progress) {
+                    Ok(copied) => {
+                        bytes += copied;
+                        true
+                    }
+                    Err(_) if process.is_dead() => false,
+                    Err(reason) => {
+                        failed.get_or_insert(reason);
+                        true
+                    }
                 }
             });
             if let Some(reason) = failed {
                 return Err(reason);
             }
             self.rounds += 1;
-            if self.rounds == 1 {
-                progress.advance(Phase::Copy, bytes);
-            }
-            let is_late = begun.elapsed() > ROUNDS_TIME;
+            let is_late = spill.is_none() && begun.elapsed() > ROUNDS_TIME;
             if bytes < ENOUGH || bytes > last / 4 * 3 || is_late || progress.is_cancelled() {
                 break;
             }
             last = bytes;
         }
         Ok(())
+    }
+
+    /// Whether the next round would spill more than half of what the last one copied: it is better copied once, in the freeze.
+    fn would_spill_most(&self, last: u64) -> bool {
+        let written: u64 = self.processes.iter().map(Tracked::written_bytes).sum();
+        written > self.room.left() && written > last / 2
     }
 
     /// Bytes of memory in use.
@@ -187,7 +210,8 @@ impl PreCopy {
 
     /// Bytes of memory that CRIU is not expected to save: those that are copied, or are in the base.
     pub(super) fn covered(&self) -> u64 {
-        self.bytes().max(self.trusted)
+        let spilled: u64 = self.processes.iter().map(|process| process.store.spilled_bytes()).sum();
+        (self.bytes() + spilled).max(self.trusted)
     }
 
     /// Whether unchanged pages are found by marks since the base, at least in one process.
@@ -221,6 +245,7 @@ impl PreCopy {
                 .saturating_sub(frozen_bytes)
                 .saturating_sub(sum(|process| tracked::length(&process.unchanged))),
             frozen_bytes,
+            spilled_bytes: sum(|process| process.spilled_bytes),
             stopped_seconds: stopped.as_secs_f64(),
             walked: self.walked.clone(),
             copied_again: self

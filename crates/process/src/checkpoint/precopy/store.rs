@@ -1,38 +1,59 @@
-//! Copies of a process's pages, by their addresses.
+//! Copies of a process's pages, by their addresses: in memory, or spilled to the container.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::tracked::push_joined;
+use crate::checkpoint::container::Block as Written;
 use crate::reserved::Reserved;
 use crate::units::PAGE;
 
-/// Bytes of addresses that share a slot of memory. Larger ones would waste memory on stacks and other sparse mappings.
-const BLOCK: u64 = 64 << 10;
+/// Pages of addresses that are looked up together: as many as a word of bits has.
+const BLOCK_PAGES: u64 = 16;
+const BLOCK: u64 = BLOCK_PAGES * PAGE;
 /// Maximum length of a piece.
 const PIECE: u64 = 1 << 20;
+/// Maximum number of places, which are numbers of 32 bits: 16 TiB.
+const MOST: u64 = u32::MAX as u64;
 
 /// Memory for the copies of all processes of a tree.
 pub(super) struct Room {
     memory: Reserved,
-    taken: AtomicUsize,
+    taken: AtomicU64,
 }
 
 impl Room {
     pub(super) fn new(bytes: u64) -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Self { memory: Reserved::new(bytes as usize)?, taken: AtomicUsize::new(0) }))
+        let memory = Reserved::new(bytes.min(MOST * PAGE) as usize)?;
+        Ok(Arc::new(Self { memory, taken: AtomicU64::new(0) }))
+    }
+
+    fn pages(&self) -> u64 {
+        self.memory.bytes() as u64 / PAGE
     }
 
     /// Bytes in use.
     pub(super) fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed).min(self.memory.bytes()) as u64
+        self.taken.load(Ordering::Relaxed).min(self.pages()) * PAGE
     }
 
-    fn slot(&self) -> Option<usize> {
-        let slot = self.taken.fetch_add(BLOCK as usize, Ordering::Relaxed);
-        (slot + BLOCK as usize <= self.memory.bytes()).then_some(slot)
+    /// Bytes that are left.
+    pub(super) fn left(&self) -> u64 {
+        self.pages() * PAGE - self.taken()
+    }
+
+    /// Takes a page: its number, counted from 1.
+    fn take(&self) -> Option<NonZeroU32> {
+        let page = self.taken.fetch_add(1, Ordering::Relaxed);
+        if page >= self.pages().min(MOST) {
+            self.taken.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        NonZeroU32::new(page as u32 + 1)
     }
 }
 
@@ -40,17 +61,49 @@ impl Room {
 pub(super) struct PageStore {
     room: Arc<Room>,
     blocks: BTreeMap<u64, Block>,
+    spilled: Spilled,
 }
 
-#[derive(Clone, Copy)]
+/// What was written to the container while the process ran.
+#[derive(Default)]
+pub(crate) struct Spilled {
+    pub(crate) blocks: Vec<Written>,
+    /// Bytes that these hold.
+    pub(crate) bytes: u64,
+}
+
+/// Pages of contiguous addresses.
+#[derive(Default)]
 struct Block {
-    /// Where its slot begins in the memory.
-    slot: usize,
+    /// Those that have a place in memory.
+    memory: Places,
+    /// Those that were spilled.
+    spilled: Option<Box<Places>>,
+}
+
+/// Where the pages of a block are.
+#[derive(Default)]
+struct Places {
     /// A bit for each page that is held.
     held: u16,
+    /// By page: its number, counted from 1, in the memory, or among all pages that were spilled.
+    pages: [Option<NonZeroU32>; BLOCK_PAGES as usize],
 }
 
-/// Addresses whose slots are contiguous in memory.
+/// The byte at which the page with this number begins.
+fn byte_of(page: NonZeroU32) -> u64 {
+    (u64::from(page.get()) - 1) * PAGE
+}
+
+/// Where contiguous pages are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Memory,
+    /// In the container, from this byte of what was spilled on.
+    Spilled(u64),
+}
+
+/// Addresses whose places in memory are contiguous.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) addresses: Range<u64>,
@@ -62,43 +115,54 @@ fn parts(range: &Range<u64>) -> impl Iterator<Item = (u64, Range<u64>, u16)> + u
     let Range { start, end } = *range;
     (start / BLOCK..end.div_ceil(BLOCK)).map(move |number| {
         let part = start.max(number * BLOCK)..end.min((number + 1) * BLOCK);
-        let (first, last) = (part.start % BLOCK / PAGE, (part.end - 1) % BLOCK / PAGE);
-        let bits = (first..=last).fold(0, |bits, page| bits | 1 << page);
+        let bits = pages(&part).fold(0, |bits, (_, index)| bits | 1 << index);
         (number, part, bits)
     })
 }
 
+/// The pages of a part of a block: the address of each, and its index in the block.
+fn pages(part: &Range<u64>) -> impl Iterator<Item = (u64, usize)> + use<> {
+    part.clone().step_by(PAGE as usize).map(|page| (page, (page % BLOCK / PAGE) as usize))
+}
+
 impl PageStore {
     pub(super) fn new(room: Arc<Room>) -> Self {
-        Self { room, blocks: BTreeMap::new() }
+        Self { room, blocks: BTreeMap::new(), spilled: Spilled::default() }
     }
 
-    /// Makes room for these pages. Fails if there is none left.
-    pub(super) fn reserve(&mut self, ranges: &[Range<u64>]) -> io::Result<()> {
-        for (number, ..) in ranges.iter().flat_map(parts) {
-            if let std::collections::btree_map::Entry::Vacant(entry) = self.blocks.entry(number) {
-                let slot = self.room.slot().ok_or(io::ErrorKind::OutOfMemory)?;
-                entry.insert(Block { slot, held: 0 });
+    /// Makes room in memory for these pages. Returns those for which there is none.
+    pub(super) fn reserve(&mut self, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+        let mut without = Vec::new();
+        for (number, part, _) in ranges.iter().flat_map(parts) {
+            let block = self.blocks.entry(number).or_default();
+            for (page, index) in pages(&part) {
+                let place = &mut block.memory.pages[index];
+                *place = place.or_else(|| self.room.take());
+                if place.is_none() {
+                    push_joined(&mut without, page..page + PAGE);
+                }
             }
         }
-        Ok(())
+        without
     }
 
-    /// Returns where these pages belong. Those without room are left out.
+    /// Returns where these pages belong in memory. Those without room are left out.
     pub(super) fn pieces(&self, ranges: &[Range<u64>]) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::new();
         for (number, part, _) in ranges.iter().flat_map(parts) {
             let Some(block) = self.blocks.get(&number) else { continue };
-            let at = block.slot + (part.start % BLOCK) as usize;
-            match pieces.last_mut() {
-                Some(last)
-                    if last.addresses.end == part.start
-                        && last.at + last.len() == at
-                        && part.end - last.addresses.start <= PIECE =>
-                {
-                    last.addresses.end = part.end;
+            for (page, index) in pages(&part) {
+                let Some(at) = block.memory.pages[index].map(|page| byte_of(page) as usize) else { continue };
+                match pieces.last_mut() {
+                    Some(last)
+                        if last.addresses.end == page
+                            && last.at + last.len() == at
+                            && page - last.addresses.start < PIECE =>
+                    {
+                        last.addresses.end += PAGE;
+                    }
+                    _ => pieces.push(Piece { addresses: page..page + PAGE, at }),
                 }
-                _ => pieces.push(Piece { addresses: part, at }),
             }
         }
         pieces
@@ -110,21 +174,56 @@ impl PageStore {
     /// No other reference to memory of these addresses may be alive.
     #[expect(clippy::mut_from_ref, reason = "pieces that do not overlap are written to by several threads")]
     pub(super) unsafe fn memory(&self, piece: &Piece) -> &mut [u8] {
-        // SAFETY: pieces lie within slots, which lie within the mapping; the caller makes sure that it is the only one.
+        // SAFETY: pieces lie within pages that were taken, which lie within the mapping; the caller makes sure that it is the only one.
         unsafe { std::slice::from_raw_parts_mut(self.room.memory.base().add(piece.at), piece.len()) }
     }
 
-    /// Sets whether these pages are held.
+    /// Sets whether these pages are held in memory, as far as they have room there. Spilled ones are stale then.
     pub(super) fn set_held(&mut self, range: &Range<u64>, is_held: bool) {
-        for (number, _, bits) in parts(range) {
-            if let Some(block) = self.blocks.get_mut(&number) {
+        for (number, part, bits) in parts(range) {
+            if let Some(Block { memory, spilled }) = self.blocks.get_mut(&number) {
+                memory.held &= !bits;
                 if is_held {
-                    block.held |= bits;
-                } else {
-                    block.held &= !bits;
+                    let placed = pages(&part).filter(|(_, index)| memory.pages[*index].is_some());
+                    memory.held |= placed.fold(0, |bits, (_, index)| bits | 1 << index);
+                }
+                if let Some(spilled) = spilled {
+                    spilled.held &= !bits;
                 }
             }
         }
+    }
+
+    /// Adds a block of the container, which has these pages.
+    pub(super) fn add_spilled(&mut self, written: Written, ranges: &[Range<u64>]) {
+        let first = self.spilled.bytes / PAGE;
+        let mut numbers = (first..).map(|page| NonZeroU32::new(page as u32 + 1));
+        for (number, part, bits) in ranges.iter().flat_map(parts) {
+            let Block { memory, spilled } = self.blocks.entry(number).or_default();
+            let spilled = spilled.get_or_insert_default();
+            for ((_, index), number) in pages(&part).zip(&mut numbers) {
+                spilled.pages[index] = number;
+            }
+            memory.held &= !bits;
+            spilled.held |= bits;
+        }
+        self.spilled.bytes += u64::from(written.bytes);
+        self.spilled.blocks.push(written);
+    }
+
+    /// Bytes that can still be spilled.
+    pub(super) fn spillable(&self) -> u64 {
+        (MOST * PAGE).saturating_sub(self.spilled.bytes)
+    }
+
+    /// Bytes in the container that are held.
+    pub(super) fn spilled_bytes(&self) -> u64 {
+        let places = self.blocks.values().filter_map(|block| block.spilled.as_ref());
+        places.map(|places| u64::from(places.held.count_ones()) * PAGE).sum()
+    }
+
+    pub(super) fn take_spilled(&mut self) -> Spilled {
+        std::mem::take(&mut self.spilled)
     }
 
     /// Passes the pages of a range that are not held to `push`.
@@ -137,10 +236,9 @@ impl PageStore {
                 push(at..part.start);
             }
             at = part.end;
-            for page in part.step_by(PAGE as usize) {
-                if block.held & 1 << (page % BLOCK / PAGE) == 0 {
-                    push(page..page + PAGE);
-                }
+            let held = block.memory.held | block.spilled.as_ref().map_or(0, |spilled| spilled.held);
+            for (page, _) in pages(&part).filter(|(_, index)| held >> index & 1 == 0) {
+                push(page..page + PAGE);
             }
         }
         if at < range.end {
@@ -148,14 +246,53 @@ impl PageStore {
         }
     }
 
-    /// Copies pages that are held, from `address` on, to `buffer`.
+    /// Passes the parts of a range of held pages to `push`, with where they are held.
+    pub(super) fn places(&self, range: &Range<u64>, push: &mut impl FnMut(Range<u64>, Place)) {
+        let mut last: Option<(Range<u64>, Place)> = None;
+        let mut pass = |part: Range<u64>, place: Place| match &mut last {
+            Some((range, Place::Memory)) if place == Place::Memory => range.end = part.end,
+            Some((range, Place::Spilled(at)))
+                if place == Place::Spilled(*at + (part.start - range.start)) =>
+            {
+                range.end = part.end;
+            }
+            last => {
+                if let Some((range, place)) = last.replace((part, place)) {
+                    push(range, place);
+                }
+            }
+        };
+        for (number, part, bits) in parts(range) {
+            let spilled = self.blocks.get(&number).and_then(|block| block.spilled.as_ref());
+            match spilled.filter(|spilled| spilled.held & bits != 0) {
+                None => pass(part, Place::Memory),
+                Some(spilled) => {
+                    for (page, index) in pages(&part) {
+                        let place = spilled.pages[index].filter(|_| spilled.held >> index & 1 == 1);
+                        let place = place.map_or(Place::Memory, |page| Place::Spilled(byte_of(page)));
+                        pass(page..page + PAGE, place);
+                    }
+                }
+            }
+        }
+        if let Some((range, place)) = last {
+            push(range, place);
+        }
+    }
+
+    /// Copies pages that are held in memory, from `address` on, to `buffer`.
     pub(super) fn read(&self, address: u64, buffer: &mut [u8]) {
-        let range = address..address + buffer.len() as u64;
-        for piece in self.pieces(std::slice::from_ref(&range)) {
-            let into = (piece.addresses.start - address) as usize;
-            if let Some(buffer) = buffer.get_mut(into..into + piece.len()) {
-                // SAFETY: `self` is borrowed, so that nothing writes to the memory.
-                buffer.copy_from_slice(unsafe { self.memory(&piece) });
+        let end = address + buffer.len() as u64;
+        let whole = address / PAGE * PAGE..end.next_multiple_of(PAGE);
+        for piece in self.pieces(std::slice::from_ref(&whole)) {
+            let part = piece.addresses.start.max(address)..piece.addresses.end.min(end);
+            let from =
+                (part.start - piece.addresses.start) as usize..(part.end - piece.addresses.start) as usize;
+            let to = (part.start - address) as usize..(part.end - address) as usize;
+            // SAFETY: `self` is borrowed, so that nothing writes to the memory.
+            let memory = unsafe { self.memory(&piece) };
+            if let (Some(to), Some(from)) = (buffer.get_mut(to), memory.get(from)) {
+                to.copy_from_slice(from);
             }
         }
     }
@@ -173,31 +310,39 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_full_room_is_an_error() {
+    fn what_has_no_room_is_named() {
         let mut store = PageStore::new(Room::new(1).unwrap());
         let (fits, more) = (0..2 << 20, 4 << 20..5 << 20);
-        store.reserve(std::slice::from_ref(&fits)).unwrap();
+        assert_eq!(store.reserve(std::slice::from_ref(&fits)), []);
         assert_eq!(store.pieces(std::slice::from_ref(&fits)).len(), 2);
-        let error = store.reserve(std::slice::from_ref(&more)).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
-        assert_eq!(store.room.taken(), 2 << 20);
+        assert_eq!(store.reserve(&[fits.clone(), more.clone()]), [more.clone()]);
+        assert_eq!(store.pieces(std::slice::from_ref(&more)), []);
+        assert_eq!((store.room.taken(), store.room.left()), (2 << 20, 0));
     }
 
     proptest! {
+        /// Each page is written by a number, to memory (even ones) or to the container, or is not held (every fourth).
         #[test]
         fn pages_come_back_as_they_were(
             writes in proptest::collection::vec((0u64..200, 1u64..40, any::<u8>()), 1..40),
         ) {
             let mut store = PageStore::new(Room::new(2 << 20).unwrap());
-            let mut expected: BTreeMap<u64, u8> = BTreeMap::new();
+            let (mut spilled, mut expected) = (Vec::new(), BTreeMap::new());
             for (first, count, value) in writes {
                 let range = first * PAGE..(first + count) * PAGE;
-                store.reserve(std::slice::from_ref(&range)).unwrap();
-                for piece in store.pieces(std::slice::from_ref(&range)) {
-                    // SAFETY: the only reference.
-                    unsafe { store.memory(&piece) }.fill(value);
+                if value % 2 == 1 {
+                    spilled.extend(std::iter::repeat_n(value, count as usize));
+                    let bytes = (count * PAGE) as u32;
+                    let written = Written { offset: 0, stored: 0, bytes, checksum: 0 };
+                    store.add_spilled(written, std::slice::from_ref(&range));
+                } else {
+                    store.reserve(std::slice::from_ref(&range));
+                    for piece in store.pieces(std::slice::from_ref(&range)) {
+                        // SAFETY: the only reference.
+                        unsafe { store.memory(&piece) }.fill(value);
+                    }
+                    store.set_held(&range, value % 4 != 0);
                 }
-                store.set_held(&range, value % 4 != 0);
                 for page in first..first + count {
                     if value % 4 == 0 { expected.remove(&page); } else { expected.insert(page, value); }
                 }
@@ -205,11 +350,29 @@ mod tests {
             let mut missing = Vec::new();
             store.missing(&(0..240 * PAGE), &mut |range| missing.extend(range.start / PAGE..range.end / PAGE));
             prop_assert_eq!(missing, (0..240).filter(|page| !expected.contains_key(page)).collect::<Vec<_>>());
-            for (page, value) in expected {
-                let mut buffer = [0; PAGE as usize];
-                store.read(page * PAGE, &mut buffer);
-                prop_assert!(buffer.iter().all(|byte| *byte == value));
-            }
+            let mut all: Vec<Range<u64>> = Vec::new();
+            expected.keys().for_each(|page| push_joined(&mut all, page * PAGE..(page + 1) * PAGE));
+            let (mut found, mut held) = (BTreeMap::new(), 0);
+            let mut take = |range: Range<u64>, place| {
+                let mut content = vec![0; (range.end - range.start) as usize];
+                match place {
+                    Place::Memory => store.read(range.start, &mut content),
+                    Place::Spilled(at) => {
+                        held += range.end - range.start;
+                        let first = (at / PAGE) as usize;
+                        for (page, value) in content.chunks_mut(PAGE as usize).zip(&spilled[first..]) {
+                            page.fill(*value);
+                        }
+                    }
+                }
+                for (page, content) in (range.start / PAGE..).zip(content.chunks(PAGE as usize)) {
+                    assert!(content.iter().all(|byte| *byte == content[0]));
+                    found.insert(page, content[0]);
+                }
+            };
+            all.iter().for_each(|range| store.places(range, &mut take));
+            prop_assert_eq!(&found, &expected);
+            prop_assert_eq!((store.take_spilled().bytes, store.spilled_bytes()), (spilled.len() as u64 * PAGE, held));
         }
     }
 }

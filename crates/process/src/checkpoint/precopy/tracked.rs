@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pagehaul_pool::map_numbers;
-use pagehaul_run::Progress;
+use pagehaul_run::{Phase, Progress};
 
 use super::super::marks::Marked;
 use super::super::tree::Process;
 use super::page_set::PageSet;
 use super::pinned;
 use super::registration::Registration;
+use super::spill::Spill;
 use super::store::{PageStore, Room};
 use super::userfault::Userfault;
 use crate::copy::{Memory, Shared};
@@ -27,7 +28,7 @@ use crate::populated::Run;
 use crate::procfs::{self, Status};
 use crate::units::{PAGE, Pid};
 
-/// Bytes of addresses scanned and copied at a time.
+/// Bytes of addresses scanned and copied at a time, by each thread where threads spill them.
 const WINDOW: u64 = 64 << 20;
 /// Fewer bytes than this are not worth the start of threads.
 const FEW: usize = 4 << 20;
@@ -60,6 +61,8 @@ pub(super) struct Tracked {
     /// Once it is frozen: its private anonymous mappings, and the pages in them that CRIU is not to save.
     frozen: Option<Frozen>,
     pub(super) present: Vec<Range<u64>>,
+    /// Bytes copied to the container while it ran.
+    pub(super) spilled_bytes: u64,
     /// Bytes copied while it was frozen.
     pub(super) frozen_bytes: u64,
     /// Why no copy made while it ran counts: it began to have its memory written to without marks.
@@ -131,6 +134,7 @@ impl Tracked {
             stopped,
             frozen: None,
             present: Vec::new(),
+            spilled_bytes: 0,
             frozen_bytes: 0,
             unmarked: None,
         };
@@ -153,19 +157,38 @@ impl Tracked {
         self.process.is_dead()
     }
 
-    /// Copies the pages that were written to since the last round, at first all. Returns their bytes.
-    pub(super) fn round(&mut self, progress: &Progress) -> Result<u64, Reason> {
+    /// Bytes that were written to since the last round.
+    pub(super) fn written_bytes(&self) -> u64 {
+        let written = |mapping| self.pagemap.categories_by(mapping, PAGE_IS_WRITTEN, 1);
+        let regions = self.registered.iter().filter_map(|mapping| written(mapping).ok()).flatten();
+        let written = regions.filter(|region| region.categories & PAGE_IS_WRITTEN != 0);
+        written.map(|region| region.end - region.start).sum()
+    }
+
+    /// Copies the pages that were written to since the last round, at first all. Returns their bytes. Those for which there is no room
+    /// in memory are spilled, or all if `spills_all`.
+    pub(super) fn round(
+        &mut self,
+        mut spill: Option<&mut Spill<'_>>,
+        spills_all: bool,
+        is_first: bool,
+        progress: &Progress,
+    ) -> Result<u64, Reason> {
         let mut bytes = 0;
         // What is opened and closed again between the start and the freeze is seen here at best.
         self.look_again();
         if self.unmarked.is_some() {
             return Ok(0);
         }
+        let at_once = match &spill {
+            Some(spill) if spills_all => WINDOW * spill.threads.max(1) as u64,
+            _ => WINDOW,
+        };
         for mapping in self.registered.clone() {
             let mut start = mapping.start;
             while start < mapping.end {
                 let mut written = Vec::new();
-                let window = start..mapping.end.min(start + WINDOW);
+                let window = start..mapping.end.min(start + at_once);
                 let end = self.pagemap.protect_written(&window, &mut |range| written.push(range));
                 // They are protected again: without a new copy nothing else would show that the old one is stale.
                 for range in &written {
@@ -177,15 +200,27 @@ impl Tracked {
                     self.written.insert(&window);
                     format!("the pages written to cannot be found: {error}")
                 })?;
-                self.store
-                    .reserve(&written)
-                    .map_err(|_| Reason::from("the memory for its copy is too short (--max-memory)"))?;
-                bytes += length(&written);
+                let all = length(&written);
+                let spilled = match &spill {
+                    Some(_) if spills_all => std::mem::take(&mut written),
+                    _ => self.store.reserve(&written),
+                };
                 // What cannot be read now is gone, or copied in the freeze.
                 copy(&mut self.store, &self.memory, &written, 1);
+                if !spilled.is_empty() {
+                    let spill = spill
+                        .as_deref_mut()
+                        .ok_or_else(|| Reason::from("the memory for its copy is too short (--max-memory)"))?;
+                    spill.copy(&mut self.store, &self.memory, &spilled, progress)?;
+                    self.spilled_bytes += length(&spilled);
+                }
                 if progress.is_cancelled() {
                     return Ok(0);
                 }
+                if is_first {
+                    progress.advance(Phase::Copy, all);
+                }
+                bytes += all;
             }
         }
         Ok(bytes)
@@ -297,11 +332,13 @@ impl Tracked {
                 push_joined(&mut wanting, range);
             }
         }
-        let unreadable = match (&self.frozen, self.store.reserve(&wanting)) {
-            (Some(frozen), Ok(())) => copy(&mut self.store, &frozen.memory, &wanting, threads),
-            _ => wanting.clone(),
-        };
-        self.frozen_bytes += length(&wanting);
+        let mut unreadable = self.store.reserve(&wanting);
+        match &self.frozen {
+            Some(frozen) => unreadable.extend(copy(&mut self.store, &frozen.memory, &wanting, threads)),
+            None => unreadable.clone_from(&wanting),
+        }
+        unreadable.sort_unstable_by_key(|range| range.start);
+        self.frozen_bytes += length(&wanting) - length(&unreadable);
         for range in &unreadable {
             self.store.set_held(range, false);
             left.push(PageRegion { start: range.start, end: range.end, categories: PAGE_IS_PRESENT });
@@ -353,7 +390,7 @@ pub(super) fn is_private_anonymous(mapping: &Mapping) -> bool {
         && (name.is_empty() || name == b"[heap]" || name == b"[stack]" || name.starts_with(b"[anon:"))
 }
 
-/// Copies pages that the store has room for. Returns those that cannot be read, which are not held afterwards.
+/// Copies those of some pages that the store has room for. Returns those of them that cannot be read, which are not held afterwards.
 fn copy(store: &mut PageStore, memory: &Memory, ranges: &[Range<u64>], threads: usize) -> Vec<Range<u64>> {
     let pieces = store.pieces(ranges);
     let bytes: usize = pieces.iter().map(super::store::Piece::len).sum();
@@ -381,7 +418,12 @@ fn copy(store: &mut PageStore, memory: &Memory, ranges: &[Range<u64>], threads: 
 }
 
 /// Reads pages, and lists those that cannot be read.
-fn read(memory: &Memory, addresses: &Range<u64>, buffer: &mut [u8], unreadable: &mut Vec<Range<u64>>) {
+pub(super) fn read(
+    memory: &Memory,
+    addresses: &Range<u64>,
+    buffer: &mut [u8],
+    unreadable: &mut Vec<Range<u64>>,
+) {
     let run = |range: &Range<u64>| Run { range: 0..range.end - range.start, address: range.start };
     match memory.copy(&[run(addresses)], buffer) {
         Ok(missing) if missing.pages == 0 => {}

@@ -75,7 +75,7 @@ impl State {
         if call.number == libc::SYS_ptrace {
             // It is about to freeze them: the last moment to copy while they run. What fails is copied in the freeze.
             if !std::mem::replace(&mut self.is_freezing, true) {
-                let _ = self.copy.rounds(&Progress::default());
+                let _ = self.copy.rounds(None, &Progress::default());
             }
             return Answer::GoOn;
         }
