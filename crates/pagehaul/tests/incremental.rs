@@ -60,20 +60,46 @@ fn every_generation_restarts_exactly() {
     assert_eq!(chain, expected.each_ref().map(|path| path.to_str().unwrap()));
 }
 
-/// The first one is written while the process runs. Of the others all memory comes from CRIU, and some is compressed before it is known
-/// what may be in the base.
+/// All memory comes from CRIU, and some is compressed before it is known what may be in the base.
 #[test]
 fn generations_of_memory_that_criu_saves_restart_exactly() {
-    let mut generations = Generations::new(&["24", "2", "churn"]);
+    let mut generations = Generations::new(&["24", "2", "seccomp"]);
     for (count, report) in generations.take_all(3, &["--max-memory", "8M"]).iter().enumerate() {
-        let is_first = count == 0;
-        assert_eq!(report["no_pre_copy"].is_null(), is_first && can_track_writes(), "{report}");
-        assert_eq!(report["base"].is_null(), is_first, "{report}");
+        assert!(!report["no_pre_copy"].is_null() && report["base"].is_null() == (count == 0), "{report}");
     }
     let report = generations.take(3, Some(&generations.path(2)), &["--threads", "1"]);
     assert!(number(&report["base"]["unchanged_bytes"]) > 20 << 20, "{report}");
     generations.end();
     (0..4).for_each(|number| generations.restarts_exactly(number));
+}
+
+/// Memory for copies is too short: they are compared with the base and written while the process runs, or marks say what is in the base.
+#[test]
+fn generations_that_are_spilled_restart_exactly() {
+    if !can_track_writes() {
+        return;
+    }
+    let mut generations = Generations::new(&["24", "2", "churn"]);
+    let short = ["--max-memory", "8M"];
+    for (count, report) in generations.take_all(4, &short).iter().enumerate() {
+        assert!(report["no_pre_copy"].is_null() && report["base"].is_null() == (count == 0), "{report}");
+        let spilled = number(&report["pre_copy"]["spilled_bytes"]);
+        if count == 0 {
+            assert!(spilled > 20 << 20, "{report}");
+        } else {
+            assert!(number(&report["base"]["unchanged_bytes"]) > 10 << 20, "{report}");
+        }
+    }
+    let kept = ["--max-memory", "8M", "--keep-marks"];
+    generations.take(4, Some(&generations.path(3)), &kept);
+    let report = generations.take(5, Some(&generations.path(4)), &kept);
+    assert_eq!(report["base"]["way"], "marks", "{report}");
+    // Of a base that the marks are not of, all is compared.
+    let report = generations.take(6, Some(&generations.path(3)), &["--max-memory", "8M", "--threads", "1"]);
+    assert_eq!(report["base"]["way"], "compared", "{report}");
+    assert!(number(&report["base"]["unchanged_bytes"]) > 10 << 20, "{report}");
+    generations.end();
+    (0..7).for_each(|number| generations.restarts_exactly(number));
 }
 
 /// A small process, whose memory pagehaul leaves to CRIU.

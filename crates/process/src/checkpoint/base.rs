@@ -130,6 +130,41 @@ impl Base {
         Reader::new(&self.chain)
     }
 
+    /// Those pages of some ranges that a list of the base has with the same bytes. The new ones are in `content`, one after the other.
+    pub(crate) fn unchanged(
+        &self,
+        list: &str,
+        reader: &mut Reader<'_>,
+        ranges: &[Range<u64>],
+        content: &[u8],
+    ) -> Result<Vec<Range<u64>>, ProcessError> {
+        let (mut unchanged, mut start, mut old) = (Vec::new(), 0, Vec::new());
+        let Some(pages) = self.lists.get(list) else { return Ok(unchanged) };
+        for range in ranges {
+            let new = Entry { addresses: range.clone(), flags: 0, start };
+            for part in pages.common(&new) {
+                old.resize(part.bytes as usize, 0);
+                reader.read(part.image as usize, part.offset, &mut old)?;
+                let now = content.get(part.start as usize..).unwrap_or_default();
+                for (number, (now, old)) in
+                    (0..).zip(now.chunks(PAGE as usize).zip(old.chunks(PAGE as usize)))
+                {
+                    let page = range.start + (part.start - start) + number * PAGE;
+                    if now == old {
+                        unchanged.push(page..page + PAGE);
+                    }
+                }
+            }
+            start += range.end - range.start;
+        }
+        unchanged.dedup_by(|next, last| {
+            let follows = last.end == next.start;
+            last.end = if follows { next.end } else { last.end };
+            follows
+        });
+        Ok(unchanged)
+    }
+
     /// Returns the name of the image whose pages are in a new list, and the parts of it that may be those of the base, in order.
     pub(crate) fn align(&self, name: &str, list: &[u8]) -> Option<(String, Vec<Part>)> {
         let pages = self.lists.get(name)?;
@@ -176,63 +211,110 @@ impl Pages {
     }
 }
 
-/// Finds out what a block of a new image, which begins at `start`, has in common with the base: the parts `in_base`, if marks show
-/// that, else what is the same in the parts that may be. Leaves the other bytes in `own`, and returns the runs of which the block consists.
-pub(crate) fn compare(
-    reader: &mut Reader<'_>,
-    parts: &[Part],
-    start: u64,
-    content: &[u8],
-    in_base: Option<&[Range<u64>]>,
-    room: &mut Vec<u8>,
-    own: &mut Vec<u8>,
-) -> Result<Vec<Run>, ProcessError> {
-    own.clear();
-    let (mut runs, mut at) = (Vec::new(), start);
-    let end = start + content.len() as u64;
-    let bytes_of = |range: Range<u64>| {
-        content.get((range.start - start) as usize..(range.end - start) as usize).unwrap_or_default()
-    };
-    let mut keep = |range: Range<u64>, runs: &mut Vec<Run>| {
-        own.extend_from_slice(bytes_of(range.clone()));
-        push(runs, Run { bytes: range.end - range.start, from: Origin::Next });
-    };
-    let mut known = 0;
-    let first = parts.partition_point(|part| part.start + part.bytes <= start);
-    for part in parts.iter().skip(first).take_while(|part| part.start < end) {
-        let common = part.start.max(start)..(part.start + part.bytes).min(end);
-        keep(at..common.start, &mut runs);
-        at = common.end;
-        let offset = part.offset + (common.start - part.start);
-        if let Some(in_base) = in_base {
-            let mut at = common.start;
-            let first = in_base.partition_point(|range| range.end <= at);
-            for range in in_base.iter().skip(first).take_while(|range| range.start < common.end) {
-                let range = range.start.max(common.start)..range.end.min(common.end);
-                keep(at..range.start, &mut runs);
-                let (bytes, offset) = (range.end - range.start, offset + (range.start - common.start));
-                push(&mut runs, Run { bytes, from: Origin::Base(part.image, offset) });
-                known += bytes;
-                at = range.end;
-            }
-            keep(at..common.end, &mut runs);
-            continue;
-        }
-        room.resize((common.end - common.start) as usize, 0);
-        reader.read(part.image as usize, offset, room)?;
-        for (page, old) in common.clone().step_by(PAGE as usize).zip(room.chunks(PAGE as usize)) {
-            let range = page..page + old.len() as u64;
-            if bytes_of(range.clone()) == old {
-                let from = Origin::Base(part.image, offset + (page - common.start));
-                push(&mut runs, Run { bytes: old.len() as u64, from });
-            } else {
-                keep(range, &mut runs);
-            }
-        }
+/// A block of a new image.
+pub(crate) struct NewBlock<'a> {
+    /// Where it begins in the image.
+    pub(crate) start: u64,
+    pub(crate) content: &'a [u8],
+    /// Parts of the image in it that `content` does not have, because it is known where they are, in order.
+    pub(crate) known: &'a [(Range<u64>, Known)],
+    /// Whether the rest is compared with the base. Otherwise it is known that it is not there.
+    pub(crate) compares: bool,
+}
+
+/// Where a part of a new image is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// In the base, at the same address.
+    Base,
+    /// In the new file: where it begins in what was spilled.
+    Spilled(u64),
+}
+
+impl NewBlock<'_> {
+    fn bytes(&self, range: &Range<u64>) -> &[u8] {
+        let range = (range.start - self.start) as usize..(range.end - self.start) as usize;
+        self.content.get(range).unwrap_or_default()
     }
-    keep(at..end, &mut runs);
-    let wanted: u64 = in_base.unwrap_or_default().iter().map(|range| range.end - range.start).sum();
-    if known == wanted { Ok(runs) } else { Err(lacks_pages()) }
+
+    /// Cuts a range into parts of which it is known where they are, and others.
+    fn parts(&self, range: Range<u64>) -> Vec<(Range<u64>, Option<Known>)> {
+        let (mut parts, mut at) = (Vec::new(), range.start);
+        let first = self.known.partition_point(|(part, _)| part.end <= at);
+        for (part, known) in self.known.iter().skip(first).take_while(|(part, _)| part.start < range.end) {
+            let common = part.start.max(at)..part.end.min(range.end);
+            let known = match *known {
+                Known::Base => Known::Base,
+                Known::Spilled(held) => Known::Spilled(held + (common.start - part.start)),
+            };
+            parts.push((at..common.start, None));
+            at = common.end;
+            parts.push((common, Some(known)));
+        }
+        parts.push((at..range.end, None));
+        parts.retain(|(part, _)| !part.is_empty());
+        parts
+    }
+
+    /// Finds out where its bytes are. Of its `common` parts, which may be those of the base, it compares the bytes with those that `read`
+    /// finds in an image of the base, at an offset. Leaves those that are nowhere yet in `own`, and returns the runs of which it
+    /// consists.
+    pub(crate) fn runs(
+        &self,
+        common: &[Part],
+        read: &mut impl FnMut(u32, u64, &mut [u8]) -> Result<(), ProcessError>,
+        own: &mut Vec<u8>,
+    ) -> Result<Vec<Run>, ProcessError> {
+        own.clear();
+        let (mut runs, mut at, mut old) = (Vec::new(), self.start, Vec::new());
+        let end = self.start + self.content.len() as u64;
+        let mut keep = |range: &Range<u64>, runs: &mut Vec<Run>| {
+            own.extend_from_slice(self.bytes(range));
+            push(runs, Run { bytes: range.end - range.start, from: Origin::Next });
+        };
+        let first = common.partition_point(|part| part.start + part.bytes <= self.start);
+        let after = Part { start: end, bytes: 0, image: 0, offset: 0 };
+        let common = common.iter().skip(first).take_while(|part| part.start < end);
+        for part in common.chain([&after]) {
+            let shared = part.start.max(self.start)..(part.start + part.bytes).min(end);
+            for (range, known) in self.parts(at..shared.start) {
+                match known {
+                    None => keep(&range, &mut runs),
+                    Some(Known::Spilled(held)) => push(&mut runs, held_run(&range, held)),
+                    Some(Known::Base) => return Err(lacks_pages()),
+                }
+            }
+            let in_base = |range: &Range<u64>| {
+                let from = Origin::Base(part.image, part.offset + (range.start - part.start));
+                Run { bytes: range.end - range.start, from }
+            };
+            for (range, known) in self.parts(shared.clone()) {
+                match known {
+                    Some(Known::Base) => push(&mut runs, in_base(&range)),
+                    Some(Known::Spilled(held)) => push(&mut runs, held_run(&range, held)),
+                    None if !self.compares => keep(&range, &mut runs),
+                    None => {
+                        old.resize((range.end - range.start) as usize, 0);
+                        read(part.image, part.offset + (range.start - part.start), &mut old)?;
+                        for (page, old) in range.step_by(PAGE as usize).zip(old.chunks(PAGE as usize)) {
+                            let page = page..page + old.len() as u64;
+                            if self.bytes(&page) == old {
+                                push(&mut runs, in_base(&page));
+                            } else {
+                                keep(&page, &mut runs);
+                            }
+                        }
+                    }
+                }
+            }
+            at = shared.end;
+        }
+        Ok(runs)
+    }
+}
+
+fn held_run(range: &Range<u64>, held: u64) -> Run {
+    Run { bytes: range.end - range.start, from: Origin::Held(held) }
 }
 
 /// The error for pages that were not copied, because the base has them, and that are not found there.
@@ -311,10 +393,12 @@ mod tests {
         let mut image = Image { name: PAGES.into(), blocks: Vec::new(), runs: Vec::new() };
         for (number, content) in pages.chunks(3 * PAGE as usize).enumerate() {
             let start = number as u64 * 3 * PAGE;
-            let (mut own, mut room) = (content.to_vec(), Vec::new());
+            let mut own = content.to_vec();
             if let (Some(base), Some(parts)) = (base, &parts) {
                 let mut reader = base.reader().unwrap();
-                let runs = compare(&mut reader, parts, start, content, None, &mut room, &mut own).unwrap();
+                let mut read = |image: u32, offset, old: &mut [u8]| reader.read(image as usize, offset, old);
+                let block = NewBlock { start, content, known: &[], compares: true };
+                let runs = block.runs(parts, &mut read, &mut own).unwrap();
                 runs.into_iter().for_each(|run| push(&mut image.runs, run));
             }
             if !own.is_empty() {
@@ -338,6 +422,40 @@ mod tests {
         let chain = Chain::open(path).unwrap();
         let content = |name: &str| chain.content(chain.find(name).unwrap()).unwrap();
         (content(LIST), content(PAGES))
+    }
+
+    #[test]
+    fn a_block_is_where_its_parts_are_known_to_be() {
+        // Of its pages 10 to 17, those from 11 to 16 may be in the base, from page 100 of its image 4 on.
+        let content: Vec<u8> = (10..18).flat_map(|page| vec![page; PAGE as usize]).collect();
+        let pages = |first: u64, count: u64| first * PAGE..(first + count) * PAGE;
+        let known = [
+            (pages(10, 1), Known::Spilled(7 * PAGE)),
+            (pages(12, 2), Known::Base),
+            (pages(14, 1), Known::Spilled(9 * PAGE)),
+        ];
+        let common = [Part { start: 11 * PAGE, bytes: 6 * PAGE, image: 4, offset: 100 * PAGE }];
+        // Page 15 is the same there, which is page 104.
+        let mut read = |image: u32, offset: u64, old: &mut [u8]| {
+            assert_eq!(image, 4);
+            for (page, old) in (offset / PAGE..).zip(old.chunks_mut(PAGE as usize)) {
+                old.fill(if page == 104 { 15 } else { 0 });
+            }
+            Ok(())
+        };
+        let run = |pages: u64, from| Run { bytes: pages * PAGE, from };
+        let (next, base) = (Origin::Next, |page: u64| Origin::Base(4, page * PAGE));
+        let spilled = |page: u64| Origin::Held(page * PAGE);
+        let block = |compares| NewBlock { start: 10 * PAGE, content: &content, known: &known, compares };
+        let mut own = Vec::new();
+        let runs = block(true).runs(&common, &mut read, &mut own).unwrap();
+        let first = [run(1, spilled(7)), run(1, next), run(2, base(101)), run(1, spilled(9))];
+        assert_eq!(runs, [&first[..], &[run(1, base(104)), run(2, next)]].concat());
+        assert_eq!(own.chunks(PAGE as usize).map(|page| page[0]).collect::<Vec<_>>(), [11, 16, 17]);
+        let runs = block(false).runs(&common, &mut |_, _, _| unreachable!(), &mut own).unwrap();
+        assert_eq!(runs, [&first[..], &[run(3, next)]].concat());
+        assert_eq!(own.chunks(PAGE as usize).map(|page| page[0]).collect::<Vec<_>>(), [11, 15, 16, 17]);
+        assert!(block(true).runs(&[], &mut read, &mut own).is_err(), "pages are not in the base");
     }
 
     proptest! {

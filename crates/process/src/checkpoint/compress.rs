@@ -1,7 +1,6 @@
 //! Compressing images, and writing them to the container.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crossbeam_channel::Receiver;
@@ -9,7 +8,7 @@ use pagehaul_codec::FrameCompressor;
 use pagehaul_pool::{Lane, Ticket, Work};
 use pagehaul_run::{Phase, Progress};
 
-use super::base::{self, Base, Part, compare};
+use super::base::{self, Base, NewBlock, Part};
 use super::chain::Reader;
 use super::container::{self, Block, Origin, Run};
 use super::images::Piece;
@@ -44,8 +43,7 @@ pub(crate) struct Compressing<'a> {
 pub(crate) struct Packer<'a> {
     compressor: Option<FrameCompressor>,
     reader: Option<Reader<'a>>,
-    /// Room for bytes of the base, and those that it does not have.
-    old: Vec<u8>,
+    /// Bytes that are nowhere yet.
     own: Vec<u8>,
 }
 
@@ -79,26 +77,27 @@ impl<'a> Work for Compressing<'a> {
 
     fn run(&self, packer: &mut Packer<'a>, compressed: &mut Compressed) -> Result<(), ProcessError> {
         let Some(piece) = compressed.piece.take() else { return Ok(()) };
-        let Packer { compressor, reader, old, own } = packer;
+        let Packer { compressor, reader, own } = packer;
         let content = piece.content(&mut compressed.room);
         compressed.place = piece.place();
-        let in_base = piece.in_base();
-        let content = match (self.base, self.common.get().and_then(|common| common.get(&piece.place().0))) {
-            (Some(base), Some(parts)) => {
-                let reader = match reader {
-                    Some(reader) => reader,
-                    None => reader.insert(base.reader()?),
+        let (known, compares) = piece.known();
+        let common = self.common.get().and_then(|common| common.get(&piece.place().0));
+        let content = if known.is_empty() && common.is_none() {
+            compressed.runs = vec![Run { bytes: content.len() as u64, from: Origin::Next }];
+            content
+        } else {
+            let block = NewBlock { start: piece.start(), content, known: &known, compares };
+            let common = common.map_or(&[][..], Vec::as_slice);
+            let mut read = |image: u32, offset, old: &mut [u8]| {
+                let reader = match (&mut *reader, self.base) {
+                    (Some(reader), _) => reader,
+                    (None, Some(base)) => reader.insert(base.reader()?),
+                    (None, None) => return Err(base::lacks_pages()),
                 };
-                compressed.runs =
-                    compare(reader, parts, piece.start(), content, in_base.as_deref(), old, own)?;
-                own.as_slice()
-            }
-            _ if in_base.is_some_and(|parts| !parts.is_empty()) => return Err(base::lacks_pages()),
-            _ => {
-                let spilled = piece.spilled();
-                compressed.runs = without(&spilled, piece.start(), content, own);
-                if spilled.is_empty() { content } else { own.as_slice() }
-            }
+                reader.read(image as usize, offset, old)
+            };
+            compressed.runs = block.runs(common, &mut read, own)?;
+            own.as_slice()
         };
         compressed.bytes = content.len();
         if content.is_empty() {
@@ -114,25 +113,6 @@ impl<'a> Work for Compressing<'a> {
     fn abort(&self) {
         self.arena.close();
     }
-}
-
-/// Leaves those bytes of a block, which begins at `start`, in `own` that are not in the container yet, and returns the runs of which it
-/// consists. Some parts were `spilled` before: in order, each with where it begins in what was spilled.
-fn without(spilled: &[(Range<u64>, u64)], start: u64, content: &[u8], own: &mut Vec<u8>) -> Vec<Run> {
-    own.clear();
-    let (mut runs, mut at, end) = (Vec::new(), start, start + content.len() as u64);
-    let mut keep = |range: Range<u64>, runs: &mut Vec<Run>| {
-        let bytes = (range.start - start) as usize..(range.end - start) as usize;
-        own.extend_from_slice(content.get(bytes).unwrap_or_default());
-        base::push(runs, Run { bytes: range.end - range.start, from: Origin::Next });
-    };
-    for (part, held) in spilled {
-        keep(at..part.start, &mut runs);
-        base::push(&mut runs, Run { bytes: part.end - part.start, from: Origin::Held(*held) });
-        at = part.end;
-    }
-    keep(at..end, &mut runs);
-    runs
 }
 
 /// Ends all that wait for room in the arena when it is dropped: without the writer, nothing makes room.
@@ -171,22 +151,5 @@ impl Compressing<'_> {
             self.progress.advance(Phase::Pack, content);
         }
         Ok(packed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_spilled_is_left_out() {
-        let (content, mut own) = ([1, 2, 3, 4, 5, 6], Vec::new());
-        let run = |bytes, from| Run { bytes, from };
-        let spilled = [(100..101, 7), (102..103, 50), (103..105, 51)];
-        let runs = without(&spilled, 100, &content, &mut own);
-        let (next, held) = (Origin::Next, Origin::Held);
-        assert_eq!(runs, [run(1, held(7)), run(1, next), run(3, held(50)), run(1, next)]);
-        assert_eq!(own, [2, 6]);
-        assert_eq!(without(&[], 100, &content, &mut own), [run(6, next)]);
     }
 }

@@ -136,7 +136,7 @@ impl Run<'_> {
         self.progress.enter(Phase::Copy);
         let incremental = Incremental { marks, base: self.base, keeps_marks: self.options.keep_marks };
         let (level, threads) = (self.options.level, self.options.threads);
-        let mut spill = Spill { writer, level, threads, failed: None };
+        let mut spill = Spill { writer, base: self.base, level, threads, failed: None };
         let copy = PreCopy::begin(&before, incremental, pageable, most, &mut spill, self.progress);
         if self.progress.is_cancelled() {
             return Err(ProcessError::Cancelled(self.pid));

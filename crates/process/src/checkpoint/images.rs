@@ -12,6 +12,7 @@ use pagehaul_run::{Phase, Progress};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use super::base::Known;
 use super::container::BLOCK;
 use super::ending::{POLL, ready};
 use super::hold::{Hold, Script};
@@ -49,19 +50,11 @@ impl Piece {
         (self.number * BLOCK) as u64
     }
 
-    /// The parts of the image in it that are in the base, if marks show which are.
-    pub(crate) fn in_base(&self) -> Option<Vec<Range<u64>>> {
+    /// The parts of the image in it of which it is known where they are, and whether the rest may be in the base.
+    pub(crate) fn known(&self) -> (Vec<(Range<u64>, Known)>, bool) {
         match &self.data {
-            Data::Merged(merged) => merged.in_base(self.start(), self.length as u64),
-            _ => None,
-        }
-    }
-
-    /// The parts of the image in it that are in the container already, with where they begin in what was spilled.
-    pub(crate) fn spilled(&self) -> Vec<(Range<u64>, u64)> {
-        match &self.data {
-            Data::Merged(merged) => merged.spilled(self.start(), self.length as u64),
-            _ => Vec::new(),
+            Data::Merged(merged) => (merged.known(self.start(), self.length as u64), !merged.is_marked),
+            _ => (Vec::new(), true),
         }
     }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::store::{PageStore, Place, Spilled};
 use super::tracked::{common, exclude, push_joined};
+use crate::checkpoint::base::Known;
 use crate::checkpoint::page_list::{PRESENT, PageList, encode};
 use crate::units::PAGE;
 
@@ -14,8 +15,8 @@ pub(crate) struct Merged {
     store: PageStore,
     /// CRIU's image.
     pages: Vec<u8>,
-    /// Whether marks show which pages are in the base.
-    is_marked: bool,
+    /// Whether marks show which pages are in the base, so that none of the others are.
+    pub(crate) is_marked: bool,
 }
 
 struct Part {
@@ -33,7 +34,7 @@ enum Source {
     Copy,
     /// A copy of pagehaul's that is in the container: where it begins in what was spilled.
     Spilled(u64),
-    /// The base, as the marks show.
+    /// The base, as marks or a comparison show.
     Base,
 }
 
@@ -95,6 +96,7 @@ pub(super) fn merge(
                 let source = match place {
                     Place::Memory => Source::Copy,
                     Place::Spilled(at) => Source::Spilled(at),
+                    Place::Base => Source::Base,
                 };
                 entries.push(entry(source)(range));
             });
@@ -138,22 +140,17 @@ impl Merged {
         self.parts.last().map_or(0, |last| last.start + last.addresses.end - last.addresses.start)
     }
 
-    /// If marks show it: the parts of a block, which begins at `offset`, that are in the base.
-    pub(crate) fn in_base(&self, offset: u64, length: u64) -> Option<Vec<Range<u64>>> {
-        if !self.is_marked {
-            return None;
-        }
-        let parts = self.parts_of(offset, length).filter(|(part, _)| part.source == Source::Base);
-        Some(parts.map(|(_, range)| range).collect())
-    }
-
-    /// The parts of a block, which begins at `offset`, that are in the container already, with where they begin in what was spilled.
-    pub(crate) fn spilled(&self, offset: u64, length: u64) -> Vec<(Range<u64>, u64)> {
-        let spilled = self.parts_of(offset, length).filter_map(|(part, range)| match part.source {
-            Source::Spilled(at) => Some((range.clone(), at + (range.start - part.start))),
-            _ => None,
+    /// The parts of a block, which begins at `offset`, of which it is known where they are.
+    pub(crate) fn known(&self, offset: u64, length: u64) -> Vec<(Range<u64>, Known)> {
+        let known = self.parts_of(offset, length).filter_map(|(part, range)| {
+            let known = match part.source {
+                Source::Base => Known::Base,
+                Source::Spilled(at) => Known::Spilled(at + (range.start - part.start)),
+                Source::Criu(_) | Source::Copy => return None,
+            };
+            Some((range, known))
         });
-        spilled.collect()
+        known.collect()
     }
 
     /// What was spilled, stale pages included.
@@ -252,19 +249,23 @@ mod tests {
         merged.read(0, &mut all);
         let firsts: Vec<u8> = all.chunks(PAGE as usize).map(|page| page[0]).collect();
         assert_eq!(firsts, [2, 103, 0, 0, 0, 7, 10]);
-        assert_eq!(merged.in_base(0, merged.len()), Some(vec![2 * PAGE..5 * PAGE]));
-        assert_eq!(merged.in_base(3 * PAGE, PAGE), Some(vec![3 * PAGE..4 * PAGE]));
-        assert_eq!(merged.in_base(5 * PAGE, 9 * PAGE), Some(Vec::new()));
+        let known = |offset, pages| merged.known(offset, pages * PAGE);
+        assert!(merged.is_marked);
+        assert_eq!(known(0, 7), [(2 * PAGE..5 * PAGE, Known::Base)]);
+        assert_eq!(known(3 * PAGE, 1), [(3 * PAGE..4 * PAGE, Known::Base)]);
+        assert_eq!(known(5 * PAGE, 9), []);
     }
 
     #[test]
     fn pages_that_were_spilled_are_known() {
-        // Pages 2 to 7 were spilled, in two blocks of which the first has page 5 as it was before; 6 was copied again.
+        // Pages 2 to 7 were spilled, in two blocks of which the first has page 5 as it was before. Then 6 was found in the base, and 7
+        // copied again.
         let written = |bytes| Block { offset: 0, stored: 0, bytes, checksum: 0 };
         let mut copies = store(&[]);
         copies.add_spilled(written(3 * PAGE as u32), &[3 * PAGE..6 * PAGE]);
         copies.add_spilled(written(4 * PAGE as u32), &[2 * PAGE..3 * PAGE, 5 * PAGE..8 * PAGE]);
-        let again = 6 * PAGE..7 * PAGE;
+        copies.add_in_base(&(6 * PAGE..7 * PAGE));
+        let again = 7 * PAGE..8 * PAGE;
         copies.reserve(std::slice::from_ref(&again));
         for piece in copies.pieces(std::slice::from_ref(&again)) {
             // SAFETY: the only reference.
@@ -277,14 +278,19 @@ mod tests {
         encode(&mut expected, 2 * PAGE, 6, PRESENT);
         assert_eq!(merged_list, expected);
         let pages = |at: u64, count: u64| at * PAGE..(at + count) * PAGE;
-        let all =
-            vec![(pages(0, 1), 3 * PAGE), (pages(1, 2), 0), (pages(3, 1), 4 * PAGE), (pages(5, 1), 6 * PAGE)];
-        assert_eq!(merged.spilled(0, merged.len()), all);
-        assert_eq!(merged.spilled(2 * PAGE, 3 * PAGE), [(pages(2, 1), PAGE), (pages(3, 1), 4 * PAGE)]);
+        let spilled = |at| Known::Spilled(at * PAGE);
+        let base = (pages(4, 1), Known::Base);
+        let all = [(pages(0, 1), spilled(3)), (pages(1, 2), spilled(0)), (pages(3, 1), spilled(4))];
+        assert_eq!(merged.known(0, 4 * PAGE), all);
+        assert_eq!(merged.known(0, merged.len())[3..], [base.clone()]);
+        assert_eq!(
+            merged.known(2 * PAGE, 3 * PAGE),
+            [(pages(2, 1), spilled(1)), (pages(3, 1), spilled(4)), base]
+        );
         let mut content = vec![1; merged.len() as usize];
         merged.read(0, &mut content);
         let firsts: Vec<u8> = content.chunks(PAGE as usize).map(|page| page[0]).collect();
-        assert_eq!(firsts, [1, 1, 1, 1, 6, 1]);
+        assert_eq!(firsts, [1, 1, 1, 1, 1, 6]);
         assert_eq!((merged.take_spilled().bytes, merged.take_spilled().bytes), (7 * PAGE, 0));
     }
 

@@ -152,8 +152,7 @@ impl PreCopy {
             walked,
             flagged: HashMap::new(),
         };
-        // What was spilled is not compared with a base, whose unchanged pages would be in the new file as well.
-        this.rounds(Some(spill).filter(|_| base.is_none()), progress)?;
+        this.rounds(Some(spill), progress)?;
         // The rounds take most of the time until CRIU starts.
         no_seccomp(tree)?;
         Ok(this)
@@ -210,8 +209,8 @@ impl PreCopy {
 
     /// Bytes of memory that CRIU is not expected to save: those that are copied, or are in the base.
     pub(super) fn covered(&self) -> u64 {
-        let spilled: u64 = self.processes.iter().map(|process| process.store.spilled_bytes()).sum();
-        (self.bytes() + spilled).max(self.trusted)
+        let elsewhere: u64 = self.processes.iter().map(|process| process.store.bytes_elsewhere()).sum();
+        (self.bytes() + elsewhere).max(self.trusted)
     }
 
     /// Whether unchanged pages are found by marks since the base, at least in one process.

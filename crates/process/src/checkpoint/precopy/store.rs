@@ -1,4 +1,4 @@
-//! Copies of a process's pages, by their addresses: in memory, or spilled to the container.
+//! Copies of a process's pages, by their addresses: in memory, spilled to the container, or in the base of that.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -79,6 +79,23 @@ struct Block {
     memory: Places,
     /// Those that were spilled.
     spilled: Option<Box<Places>>,
+    /// A bit for each page that is the same in the base.
+    in_base: u16,
+}
+
+impl Block {
+    /// The pages that are held anywhere.
+    fn held(&self) -> u16 {
+        self.memory.held | self.in_base | self.spilled.as_ref().map_or(0, |spilled| spilled.held)
+    }
+
+    fn forget(&mut self, bits: u16) {
+        self.memory.held &= !bits;
+        self.in_base &= !bits;
+        if let Some(spilled) = &mut self.spilled {
+            spilled.held &= !bits;
+        }
+    }
 }
 
 /// Where the pages of a block are.
@@ -101,6 +118,8 @@ pub(super) enum Place {
     Memory,
     /// In the container, from this byte of what was spilled on.
     Spilled(u64),
+    /// In the base of the container, at the same addresses.
+    Base,
 }
 
 /// Addresses whose places in memory are contiguous.
@@ -178,17 +197,14 @@ impl PageStore {
         unsafe { std::slice::from_raw_parts_mut(self.room.memory.base().add(piece.at), piece.len()) }
     }
 
-    /// Sets whether these pages are held in memory, as far as they have room there. Spilled ones are stale then.
+    /// Sets whether these pages are held in memory, as far as they have room there. They are held nowhere else then.
     pub(super) fn set_held(&mut self, range: &Range<u64>, is_held: bool) {
         for (number, part, bits) in parts(range) {
-            if let Some(Block { memory, spilled }) = self.blocks.get_mut(&number) {
-                memory.held &= !bits;
+            if let Some(block) = self.blocks.get_mut(&number) {
+                block.forget(bits);
                 if is_held {
-                    let placed = pages(&part).filter(|(_, index)| memory.pages[*index].is_some());
-                    memory.held |= placed.fold(0, |bits, (_, index)| bits | 1 << index);
-                }
-                if let Some(spilled) = spilled {
-                    spilled.held &= !bits;
+                    let placed = pages(&part).filter(|(_, index)| block.memory.pages[*index].is_some());
+                    block.memory.held |= placed.fold(0, |bits, (_, index)| bits | 1 << index);
                 }
             }
         }
@@ -199,16 +215,25 @@ impl PageStore {
         let first = self.spilled.bytes / PAGE;
         let mut numbers = (first..).map(|page| NonZeroU32::new(page as u32 + 1));
         for (number, part, bits) in ranges.iter().flat_map(parts) {
-            let Block { memory, spilled } = self.blocks.entry(number).or_default();
-            let spilled = spilled.get_or_insert_default();
+            let block = self.blocks.entry(number).or_default();
+            block.forget(bits);
+            let spilled = block.spilled.get_or_insert_default();
             for ((_, index), number) in pages(&part).zip(&mut numbers) {
                 spilled.pages[index] = number;
             }
-            memory.held &= !bits;
             spilled.held |= bits;
         }
         self.spilled.bytes += u64::from(written.bytes);
         self.spilled.blocks.push(written);
+    }
+
+    /// Adds pages that are the same in the base.
+    pub(super) fn add_in_base(&mut self, range: &Range<u64>) {
+        for (number, _, bits) in parts(range) {
+            let block = self.blocks.entry(number).or_default();
+            block.forget(bits);
+            block.in_base |= bits;
+        }
     }
 
     /// Bytes that can still be spilled.
@@ -216,10 +241,10 @@ impl PageStore {
         (MOST * PAGE).saturating_sub(self.spilled.bytes)
     }
 
-    /// Bytes in the container that are held.
-    pub(super) fn spilled_bytes(&self) -> u64 {
-        let places = self.blocks.values().filter_map(|block| block.spilled.as_ref());
-        places.map(|places| u64::from(places.held.count_ones()) * PAGE).sum()
+    /// Bytes that are held elsewhere than in memory.
+    pub(super) fn bytes_elsewhere(&self) -> u64 {
+        let elsewhere = |block: &Block| u64::from((block.held() & !block.memory.held).count_ones()) * PAGE;
+        self.blocks.values().map(elsewhere).sum()
     }
 
     pub(super) fn take_spilled(&mut self) -> Spilled {
@@ -236,7 +261,7 @@ impl PageStore {
                 push(at..part.start);
             }
             at = part.end;
-            let held = block.memory.held | block.spilled.as_ref().map_or(0, |spilled| spilled.held);
+            let held = block.held();
             for (page, _) in pages(&part).filter(|(_, index)| held >> index & 1 == 0) {
                 push(page..page + PAGE);
             }
@@ -250,11 +275,13 @@ impl PageStore {
     pub(super) fn places(&self, range: &Range<u64>, push: &mut impl FnMut(Range<u64>, Place)) {
         let mut last: Option<(Range<u64>, Place)> = None;
         let mut pass = |part: Range<u64>, place: Place| match &mut last {
-            Some((range, Place::Memory)) if place == Place::Memory => range.end = part.end,
             Some((range, Place::Spilled(at)))
                 if place == Place::Spilled(*at + (part.start - range.start)) =>
             {
                 range.end = part.end;
+            }
+            Some((range, same)) if place == *same && !matches!(place, Place::Spilled(_)) => {
+                range.end = part.end
             }
             last => {
                 if let Some((range, place)) = last.replace((part, place)) {
@@ -263,13 +290,16 @@ impl PageStore {
             }
         };
         for (number, part, bits) in parts(range) {
-            let spilled = self.blocks.get(&number).and_then(|block| block.spilled.as_ref());
-            match spilled.filter(|spilled| spilled.held & bits != 0) {
+            match self.blocks.get(&number).filter(|block| block.memory.held & bits != bits) {
                 None => pass(part, Place::Memory),
-                Some(spilled) => {
+                Some(block) => {
                     for (page, index) in pages(&part) {
-                        let place = spilled.pages[index].filter(|_| spilled.held >> index & 1 == 1);
-                        let place = place.map_or(Place::Memory, |page| Place::Spilled(byte_of(page)));
+                        let spilled = block.spilled.as_ref().filter(|spilled| spilled.held >> index & 1 == 1);
+                        let place = match spilled.and_then(|spilled| spilled.pages[index]) {
+                            Some(page) => Place::Spilled(byte_of(page)),
+                            None if block.in_base >> index & 1 == 1 => Place::Base,
+                            None => Place::Memory,
+                        };
                         pass(page..page + PAGE, place);
                     }
                 }
@@ -321,7 +351,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each page is written by a number, to memory (even ones) or to the container, or is not held (every fourth).
+        /// Each page is written by a number: to memory or to the container, or is in the base or not held at all.
         #[test]
         fn pages_come_back_as_they_were(
             writes in proptest::collection::vec((0u64..200, 1u64..40, any::<u8>()), 1..40),
@@ -330,20 +360,25 @@ mod tests {
             let (mut spilled, mut expected) = (Vec::new(), BTreeMap::new());
             for (first, count, value) in writes {
                 let range = first * PAGE..(first + count) * PAGE;
-                if value % 2 == 1 {
+                if value % 4 == 1 {
                     spilled.extend(std::iter::repeat_n(value, count as usize));
                     let bytes = (count * PAGE) as u32;
                     let written = Written { offset: 0, stored: 0, bytes, checksum: 0 };
                     store.add_spilled(written, std::slice::from_ref(&range));
-                } else {
+                } else if value % 4 == 2 {
                     store.reserve(std::slice::from_ref(&range));
                     for piece in store.pieces(std::slice::from_ref(&range)) {
                         // SAFETY: the only reference.
                         unsafe { store.memory(&piece) }.fill(value);
                     }
-                    store.set_held(&range, value % 4 != 0);
+                    store.set_held(&range, true);
+                } else if value % 4 == 3 {
+                    store.add_in_base(&range);
+                } else {
+                    store.set_held(&range, false);
                 }
                 for page in first..first + count {
+                    let value = if value % 4 == 3 { 3 } else { value };
                     if value % 4 == 0 { expected.remove(&page); } else { expected.insert(page, value); }
                 }
             }
@@ -352,13 +387,17 @@ mod tests {
             prop_assert_eq!(missing, (0..240).filter(|page| !expected.contains_key(page)).collect::<Vec<_>>());
             let mut all: Vec<Range<u64>> = Vec::new();
             expected.keys().for_each(|page| push_joined(&mut all, page * PAGE..(page + 1) * PAGE));
-            let (mut found, mut held) = (BTreeMap::new(), 0);
+            let (mut found, mut elsewhere) = (BTreeMap::new(), 0);
             let mut take = |range: Range<u64>, place| {
                 let mut content = vec![0; (range.end - range.start) as usize];
                 match place {
                     Place::Memory => store.read(range.start, &mut content),
+                    Place::Base => {
+                        elsewhere += range.end - range.start;
+                        content.fill(3);
+                    }
                     Place::Spilled(at) => {
-                        held += range.end - range.start;
+                        elsewhere += range.end - range.start;
                         let first = (at / PAGE) as usize;
                         for (page, value) in content.chunks_mut(PAGE as usize).zip(&spilled[first..]) {
                             page.fill(*value);
@@ -372,7 +411,8 @@ mod tests {
             };
             all.iter().for_each(|range| store.places(range, &mut take));
             prop_assert_eq!(&found, &expected);
-            prop_assert_eq!((store.take_spilled().bytes, store.spilled_bytes()), (spilled.len() as u64 * PAGE, held));
+            prop_assert_eq!(store.bytes_elsewhere(), elsewhere);
+            prop_assert_eq!(store.take_spilled().bytes, spilled.len() as u64 * PAGE);
         }
     }
 }

@@ -10,6 +10,7 @@ use pagehaul_pool::map_numbers;
 use pagehaul_run::{Phase, Progress};
 
 use super::super::marks::Marked;
+use super::super::page_list;
 use super::super::tree::Process;
 use super::page_set::PageSet;
 use super::pinned;
@@ -211,8 +212,10 @@ impl Tracked {
                     let spill = spill
                         .as_deref_mut()
                         .ok_or_else(|| Reason::from("the memory for its copy is too short (--max-memory)"))?;
-                    spill.copy(&mut self.store, &self.memory, &spilled, progress)?;
-                    self.spilled_bytes += length(&spilled);
+                    // Marks show what is in the base.
+                    let list = (!self.is_marked).then(|| page_list::name(self.image));
+                    self.spilled_bytes +=
+                        spill.copy(&mut self.store, &self.memory, list.as_deref(), &spilled, progress)?;
                 }
                 if progress.is_cancelled() {
                     return Ok(0);
