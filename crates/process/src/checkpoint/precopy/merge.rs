@@ -282,7 +282,7 @@ mod tests {
         let base = (pages(4, 1), Known::Base);
         let all = [(pages(0, 1), spilled(3)), (pages(1, 2), spilled(0)), (pages(3, 1), spilled(4))];
         assert_eq!(merged.known(0, 4 * PAGE), all);
-        assert_eq!(merged.known(0, merged.len())[3..], [base.clone()]);
+        assert_eq!(merged.known(0, merged.len())[3..], *std::slice::from_ref(&base));
         assert_eq!(
             merged.known(2 * PAGE, 3 * PAGE),
             [(pages(2, 1), spilled(1)), (pages(3, 1), spilled(4)), base]

@@ -181,6 +181,8 @@ impl Tracked {
         if self.unmarked.is_some() {
             return Ok(0);
         }
+        // Of one with marks the first round copies little.
+        let spills_all = spills_all && !self.is_marked;
         let at_once = match &spill {
             Some(spill) if spills_all => WINDOW * spill.threads.max(1) as u64,
             _ => WINDOW,
