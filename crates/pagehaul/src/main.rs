@@ -44,6 +44,7 @@ use pagehaul_present::sentence;
 
 fn main() -> ExitCode {
     out_of_memory::spare_address_space();
+    signals::fail_writes_beyond_limits();
     if let Some(arguments) = pagehaul_makedumpfile::arguments() {
         return makedumpfile::run(arguments);
     }

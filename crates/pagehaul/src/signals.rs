@@ -1,4 +1,4 @@
-//! Signals that ask a run to end.
+//! Signals that ask a run to end, and one that must not.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use pagehaul_run::{CancelToken, Stop};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level;
 
 /// Time after the first signal in which further ones are ignored. timeout(1) sends two at once, systemd may send SIGTERM and
@@ -15,6 +15,13 @@ pub(crate) const GRACE: Duration = Duration::from_secs(3);
 
 /// Cancelled by the first signal, whichever run it is for.
 static CANCELLED: LazyLock<CancelToken> = LazyLock::new(CancelToken::default);
+
+/// Lets a write beyond the limit of file sizes (`ulimit -f`) fail with EFBIG, of which a command makes a sentence and a marked dump; the
+/// signal would end it. Programs that are started have their own way again, which is not so where it is ignored.
+pub(crate) fn fail_writes_beyond_limits() {
+    // Without it, the signal ends the program.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+}
 
 /// The end of what a signal cancels.
 pub(crate) fn stop() -> Stop {

@@ -5,7 +5,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io;
 use std::ops::Range;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
@@ -330,6 +332,18 @@ impl Faulty {
     /// Names the process that a plan kills, where the kernel writes on its behalf.
     pub fn set_victim(&self, pid: u32) {
         self.state.lock().unwrap().victim = Some(pid as i32);
+    }
+
+    /// Runs a command twice: to its end, which shows how many writes it does, and then until it is killed after three quarters of them.
+    pub fn killed(&self, command: &mut Command) {
+        assert!(command.status().unwrap().success());
+        let (writes, _) = self.fail(Plan::default());
+        self.clear();
+        self.fail(Plan { kill: Some(writes * 3 / 4), ..Plan::default() });
+        let mut child = command.spawn().unwrap();
+        self.set_victim(child.id());
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        self.fail(Plan::default());
     }
 
     /// Removes all files.
