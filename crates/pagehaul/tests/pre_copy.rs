@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::criu::{can_track_writes, said, stand_in, with_criu};
-use common::subject::Subject;
+use common::subject::{Subject, tool};
 use tempfile::tempdir;
 
 /// Saves a process that changes its memory in every way, and compares what a restart is given with what the stand-in saw.
@@ -73,6 +73,8 @@ fn copies_that_memory_is_too_short_for_are_written_before_the_freeze() {
         saved_exactly(directory.path(), &["--max-memory", most], part);
     }
     saved_exactly(directory.path(), &["--max-memory", "8M", "--threads", "1"], part);
+    let info = tool(&["info"]).arg(directory.path().join("checkpoint")).output().unwrap();
+    assert_eq!(said(&info).contains("\nunused        "), can_track_writes(), "{}", said(&info));
 }
 
 /// A mapping that is split by the tracking cannot be moved any more.

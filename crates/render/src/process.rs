@@ -126,8 +126,9 @@ pub fn checkpoint(report: &CheckpointReport) -> String {
         );
         if copy.spilled_bytes > 0 {
             out += &format!(
-                "memory for copies was short (--max-memory): {} were compressed and written while running\n",
-                bytes(copy.spilled_bytes)
+                "memory for copies was short (--max-memory): {} were compressed and written while running, of which {} are unused\n",
+                bytes(copy.spilled_bytes),
+                bytes(copy.unused_bytes)
             );
         }
         for reason in &copy.copied_again {
@@ -210,6 +211,13 @@ pub fn checkpoint_info(info: &CheckpointInfo) -> String {
         ("images", format!("{} ({})", info.images.len(), bytes(info.image_bytes))),
         ("file", bytes(info.file_bytes)),
     ];
+    if info.unused_bytes > 0 {
+        let unused = bytes(info.unused_bytes);
+        rows.push((
+            "unused",
+            format!("{unused} of pages that changed later, before compression (convert leaves them out)"),
+        ));
+    }
     let mut size = info.file_bytes;
     for base in info.chain.iter().skip(1) {
         let Generation { path, time, file_bytes, encrypted, .. } = base;

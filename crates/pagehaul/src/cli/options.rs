@@ -311,8 +311,8 @@ impl Reporting {
 #[cfg(feature = "process")]
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct MaxMemory {
-    /// Limit of what is copied to memory while processes are stopped. If it is too small, they stay stopped until the rest is
-    /// written [default: half of the available memory]
+    /// Most memory for copies. If it is too small, `checkpoint` compresses and writes copies before it stops the processes, and
+    /// `core` keeps them stopped until the rest is written [default: half of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) max_memory: Option<u64>,
 }

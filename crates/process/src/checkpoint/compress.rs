@@ -23,6 +23,7 @@ pub(crate) type Packed = BTreeMap<(usize, usize), PackedPiece>;
 pub(crate) struct PackedPiece {
     /// None if all of it is in the base.
     pub(crate) block: Option<Block>,
+    /// None if the image is put together from it later.
     pub(crate) runs: Vec<Run>,
 }
 
@@ -82,7 +83,10 @@ impl<'a> Work for Compressing<'a> {
         compressed.place = piece.place();
         let (known, compares) = piece.known();
         let common = self.common.get().and_then(|common| common.get(&piece.place().0));
-        let content = if known.is_empty() && common.is_none() {
+        let content = if piece.is_raw() {
+            compressed.runs.clear();
+            content
+        } else if known.is_empty() && common.is_none() {
             compressed.runs = vec![Run { bytes: content.len() as u64, from: Origin::Next }];
             content
         } else {

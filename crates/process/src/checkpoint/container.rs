@@ -123,6 +123,16 @@ impl Image {
         in_base.map(|run| run.bytes).sum()
     }
 
+    /// Bytes in its blocks that are no part of it: pages that were written to after they had been spilled.
+    pub(crate) fn unused_bytes(&self) -> u64 {
+        let held = |run: &Run| matches!(run.from, Origin::Held(_)).then_some(run.bytes);
+        let mut held = self.runs.iter().filter_map(held).peekable();
+        match held.peek() {
+            Some(_) => self.own_bytes().saturating_sub(held.sum()),
+            None => 0,
+        }
+    }
+
     /// What its blocks hold.
     pub(crate) fn own_bytes(&self) -> u64 {
         self.blocks.iter().map(|block| u64::from(block.bytes)).sum()

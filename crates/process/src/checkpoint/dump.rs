@@ -23,11 +23,11 @@ use super::criu::{self, Criu};
 use super::ending;
 use super::hold::{Hold, Script};
 use super::huge_pages;
-use super::images::{blocks, drain, receive};
+use super::images::{Drain, blocks, receive};
 use super::kept::{Completed, Kept};
 use super::losses;
 use super::marks::Marks;
-use super::options::{BaseReport, CheckpointOptions, CheckpointReport, Lost};
+use super::options::{BaseReport, CheckpointOptions, CheckpointReport, Lost, PreCopyReport};
 use super::own_options::{self, Action};
 use super::page_list;
 use super::precopy::{Incremental, PreCopy, Spill, Spilled, Watch, seccomp};
@@ -144,12 +144,18 @@ impl Run<'_> {
         if let Some(error) = spill.failed {
             return Err(self.output_error(error));
         }
+        if root.is_dead() {
+            return Err(ProcessError::Ended(self.pid));
+        }
         let copied = copy.as_ref().map_or(0, PreCopy::bytes);
         // At least some blocks per thread, so that no thread waits for the only one of another.
         let least = (self.options.threads as u64 + 2) * 4 * BLOCK as u64;
         let rest = expected.saturating_sub(copy.as_ref().map_or(0, PreCopy::covered));
         let capacity = (rest + rest / 16 + least).min(most.saturating_sub(copied).max(least));
         let resource = |action| move |source| ProcessError::Resource { action, source };
+        if let Ok(copy) = &copy {
+            copy.limit(most.saturating_sub(capacity));
+        }
         let arena = Arena::new(capacity as usize).map_err(resource("take memory for the images"))?;
         arena.populate(capacity as usize, self.options.threads);
         let work = WorkDirectory::new()?;
@@ -180,6 +186,9 @@ impl Run<'_> {
             Ok(images) => images,
             Err(error) => {
                 guard.release();
+                if root.is_dead() {
+                    return Err(ProcessError::Ended(self.pid));
+                }
                 return Err(guard.with_what_became_of_criu(error));
             }
         };
@@ -193,7 +202,9 @@ impl Run<'_> {
         let processes = images.iter().filter(|image| image.is_of_a_process()).count().max(frozen.len());
         let ended = processes - frozen.len();
         let is_marked = watch.as_ref().is_ok_and(|watch| watch.copy().is_marked());
-        let pre_copy = watch.as_ref().ok().map(|watch| watch.copy().report());
+        let unused_bytes = images.iter().map(Image::unused_bytes).sum();
+        let pre_copy =
+            watch.as_ref().ok().map(|watch| PreCopyReport { unused_bytes, ..watch.copy().report() });
         let lost = {
             let copy = watch.as_ref().ok().map(Watch::copy);
             losses::find(&frozen, &self.criu, |pid| copy.as_ref().and_then(|copy| copy.flagged(pid)))
@@ -286,6 +297,7 @@ impl Run<'_> {
         let names: Mutex<Vec<String>> = Mutex::default();
         let lists = watch.map_or_else(Vec::new, |watch| watch.copy().lists());
         let (kept, mut is_listed, kept_lists) = (&Kept::default(), false, &Kept::default());
+        let drain = Drain { arena, send: send.clone(), progress };
         let mut received = Ok(None);
         let mut spilled = HashMap::new();
         let (packed, criu_ok, seconds) = thread::scope(|scope| {
@@ -298,23 +310,20 @@ impl Run<'_> {
             drop(workers);
             thread::scope(|readers| {
                 received = receive(socket, script, &names, progress, |image, name, pipe| {
-                    let (send, pages, pipe) = (send.clone(), name.starts_with("pages-"), File::from(pipe));
+                    let (drain, pages, pipe) = (drain.clone(), name.starts_with("pages-"), File::from(pipe));
                     let builder = Builder::new().name("image".into());
-                    // CRIU opens the image of the pages right after that of their list.
                     let is_list = lists.iter().any(|list| list == name);
-                    if is_list || std::mem::take(&mut is_listed) && pages {
-                        is_listed = is_list;
-                        return builder
-                            .spawn_scoped(readers, move || kept.read(image, pipe, progress))
-                            .map(drop);
-                    }
-                    if base.is_some() && page_list::is_list(name) {
-                        return builder
-                            .spawn_scoped(readers, move || kept_lists.read(image, pipe, progress))
-                            .map(drop);
-                    }
-                    let drain = move || drain(image, pages, pipe, arena, &send, progress);
-                    builder.spawn_scoped(readers, drain).map(drop)
+                    let reader = if is_list || base.is_some() && page_list::is_list(name) {
+                        let kept = if is_list { kept } else { kept_lists };
+                        builder.spawn_scoped(readers, move || kept.read(image, pipe, progress))
+                    } else if is_listed && pages {
+                        // CRIU opens the image of the pages right after that of their list.
+                        builder.spawn_scoped(readers, move || kept.read_pages(image, pipe, &drain))
+                    } else {
+                        builder.spawn_scoped(readers, move || drain.image(image, pages, pipe))
+                    };
+                    is_listed = is_list;
+                    reader.map(drop)
                 });
                 if received.is_err() {
                     arena.close();
@@ -344,16 +353,16 @@ impl Run<'_> {
             };
             let completed = completed.map(|mut completed| {
                 spilled.extend(completed.iter_mut().map(Completed::take_spilled));
-                let others = kept_lists.take();
+                let others = kept_lists.take_kept();
                 let of_others = others.iter().map(|(image, list)| (*image, list.as_slice()));
                 let lists = completed.iter().map(|list| (list.image, list.list.as_slice())).chain(of_others);
                 compressing.common.get_or_init(|| self.common(&lock(&names), lists));
-                let lists = others.iter().flat_map(|(image, list)| blocks(*image, list));
+                let lists = others.iter().flat_map(|(image, list)| blocks(*image, list, false));
                 // It fails if the writer has, which says why.
                 let mut pieces = lists.chain(completed.into_iter().flat_map(Completed::pieces));
                 let _ = pieces.try_for_each(|piece| send.send(piece));
             });
-            drop(send);
+            drop((send, drain));
             arena.drain();
             if let Some(watch) = watch.filter(|_| !is_to_hold && !self.options.keep_marks) {
                 watch.copy().release();
@@ -429,15 +438,16 @@ fn lock(names: &Mutex<Vec<String>>) -> MutexGuard<'_, Vec<String>> {
     names.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An image, of whose pieces `packed` has what became of them. Some of its pages were spilled before.
+/// An image, of whose pieces `packed` has what became of them. Some of its pages were spilled or drained before.
 fn image(number: usize, name: String, packed: &Packed, spilled: Spilled) -> Image {
     let pieces = || packed.range((number, 0)..(number + 1, 0)).map(|(_, piece)| piece);
     let mut runs: Vec<ImageRun> = Vec::new();
-    let mut next = spilled.bytes;
+    // Without these the blocks are in order.
+    let ahead = spilled.bytes + spilled.drained;
+    let mut next = ahead;
     for run in pieces().flat_map(|piece| &piece.runs) {
         let from = match run.from {
-            // The blocks that were spilled come first.
-            Origin::Next if spilled.bytes > 0 => Origin::Held(next),
+            Origin::Next if ahead > 0 => Origin::Held(next),
             from => from,
         };
         next += if run.from == Origin::Next { run.bytes } else { 0 };

@@ -23,12 +23,16 @@ use crate::arena::{Arena, Slice};
 /// Size of a pipe where the system allows it: larger ones mean fewer switches between CRIU and pagehaul.
 const PIPE: usize = 1 << 20;
 
-/// A block of an image, as CRIU wrote it.
+/// A block of an image.
 pub(crate) struct Piece {
     image: usize,
     number: usize,
+    /// Where it begins in the image.
+    start: u64,
     data: Data,
     length: usize,
+    /// Whether the image is put together later, from this block among others, which is stored as it is.
+    is_raw: bool,
 }
 
 /// Pages are in the arena, and so is all but the first block of other images, which are small mostly.
@@ -45,15 +49,18 @@ impl Piece {
         (self.image, self.number)
     }
 
-    /// Where it begins in the image.
     pub(crate) fn start(&self) -> u64 {
-        (self.number * BLOCK) as u64
+        self.start
+    }
+
+    pub(crate) fn is_raw(&self) -> bool {
+        self.is_raw
     }
 
     /// The parts of the image in it of which it is known where they are, and whether the rest may be in the base.
     pub(crate) fn known(&self) -> (Vec<(Range<u64>, Known)>, bool) {
         match &self.data {
-            Data::Merged(merged) => (merged.known(self.start(), self.length as u64), !merged.is_marked),
+            Data::Merged(merged) => (merged.known(self.start, self.length as u64), !merged.is_marked),
             _ => (Vec::new(), true),
         }
     }
@@ -65,7 +72,7 @@ impl Piece {
             Data::Other(bytes) => bytes,
             Data::Merged(merged) => {
                 room.resize(self.length, 0);
-                merged.read((self.number * BLOCK) as u64, room);
+                merged.read(self.start, room);
                 room
             }
         };
@@ -74,24 +81,29 @@ impl Piece {
 }
 
 /// The blocks of an image that is in memory.
-pub(crate) fn blocks(image: usize, bytes: &[u8]) -> impl Iterator<Item = Piece> {
+pub(crate) fn blocks(image: usize, bytes: &[u8], is_raw: bool) -> impl Iterator<Item = Piece> {
     let blocks = bytes.chunks(BLOCK).enumerate();
     blocks.map(move |(number, block)| Piece {
         image,
         number,
+        start: (number * BLOCK) as u64,
         data: Data::Other(block.to_vec()),
         length: block.len(),
+        is_raw,
     })
 }
 
-/// The blocks of merged pages.
+/// The blocks of merged pages. They follow those that were drained before.
 pub(crate) fn merged_blocks(image: usize, merged: Merged) -> impl Iterator<Item = Piece> {
     let (merged, length) = (Arc::new(merged), BLOCK as u64);
+    let first = merged.drained.div_ceil(length);
     (0..merged.len().div_ceil(length)).map(move |number| Piece {
         image,
-        number: number as usize,
+        number: (first + number) as usize,
+        start: number * length,
         length: length.min(merged.len() - number * length) as usize,
         data: Data::Merged(Arc::clone(&merged)),
+        is_raw: false,
     })
 }
 
@@ -130,37 +142,51 @@ pub(crate) fn receive(
     }
 }
 
-/// Reads an image from its pipe to its end.
-pub(crate) fn drain(
-    image: usize,
-    pages: bool,
-    mut pipe: File,
-    arena: &Arc<Arena>,
-    send: &Sender<Piece>,
-    progress: &Progress,
-) {
-    for number in 0.. {
-        // What is small does not wait for room; what turns out not to be, as files of a tmpfs, counts as pages do.
-        let (data, length) = if pages || number > 0 {
-            let Some(mut slice) = arena.take(BLOCK) else { return };
-            let length = fill(&mut pipe, &mut slice, progress);
-            (Data::Pages(slice), length)
-        } else {
-            let mut bytes = vec![0; BLOCK];
-            let length = fill(&mut pipe, &mut bytes, progress);
-            bytes.truncate(length);
-            bytes.shrink_to_fit();
-            (Data::Other(bytes), length)
-        };
-        progress.advance(Phase::Copy, length as u64);
-        if length == 0 || progress.is_cancelled() || send.send(Piece { image, number, data, length }).is_err()
-        {
-            return;
+/// Where the blocks of images go.
+#[derive(Clone)]
+pub(crate) struct Drain<'a> {
+    pub(crate) arena: &'a Arc<Arena>,
+    pub(crate) send: Sender<Piece>,
+    pub(crate) progress: &'a Progress,
+}
+
+impl Drain<'_> {
+    /// Reads an image from its pipe to its end.
+    pub(crate) fn image(&self, image: usize, pages: bool, pipe: File) {
+        self.rest(image, 0, pages, false, pipe);
+    }
+
+    /// Reads the rest of an image, from block `first` on. Returns its bytes up to the end.
+    pub(crate) fn rest(&self, image: usize, first: usize, pages: bool, is_raw: bool, mut pipe: File) -> u64 {
+        let (arena, progress) = (self.arena, self.progress);
+        let mut start = (first * BLOCK) as u64;
+        for number in first.. {
+            // What is small does not wait for room; what turns out not to be, as files of a tmpfs, counts as pages do.
+            let (data, length) = if pages || number > 0 {
+                let Some(mut slice) = arena.take(BLOCK) else { break };
+                let length = fill(&mut pipe, &mut slice, progress);
+                (Data::Pages(slice), length)
+            } else {
+                let mut bytes = vec![0; BLOCK];
+                let length = fill(&mut pipe, &mut bytes, progress);
+                bytes.truncate(length);
+                bytes.shrink_to_fit();
+                (Data::Other(bytes), length)
+            };
+            progress.advance(Phase::Copy, length as u64);
+            if length == 0 || progress.is_cancelled() {
+                break;
+            }
+            if self.send.send(Piece { image, number, start, data, length, is_raw }).is_err() {
+                break;
+            }
+            start += length as u64;
+            // The pipe has ended. Most images are small; they take no room to see that.
+            if length < BLOCK {
+                break;
+            }
         }
-        // The pipe has ended. Most images are small; they take no room to see that.
-        if length < BLOCK {
-            return;
-        }
+        start
     }
 }
 
@@ -195,9 +221,11 @@ mod tests {
         let (read, mut write) = io::pipe().unwrap();
         write.write_all(b"image").unwrap();
         drop(write);
+        let progress = Progress::default();
         std::thread::scope(|scope| {
             let pipe = File::from(OwnedFd::from(read));
-            let drained = scope.spawn(|| drain(0, false, pipe, &arena, &send, &Progress::default()));
+            let drain = Drain { arena: &arena, send: send.clone(), progress: &progress };
+            let drained = scope.spawn(move || drain.image(0, false, pipe));
             while !drained.is_finished() && !arena.was_starved() {
                 std::thread::yield_now();
             }

@@ -24,6 +24,9 @@ pub struct CheckpointInfo {
     pub images: Vec<(String, u64, u64)>,
     pub image_bytes: u64,
     pub file_bytes: u64,
+    /// Bytes, before they were compressed, of pages in it that the processes wrote to later, so that they are no part of it. `convert`
+    /// leaves them out.
+    pub unused_bytes: u64,
     /// Whether it has to be decrypted first.
     pub encrypted: bool,
     /// All files that a restart needs: this one, its base, and so on. Those that cannot be read, and those behind them, are not
@@ -76,6 +79,7 @@ pub fn describe_checkpoint(path: &Path) -> Result<Option<CheckpointInfo>, Proces
         images: images.map(|image| (image.name.clone(), image.bytes(), stored(image))).collect(),
         image_bytes: container.index.images.iter().map(Image::bytes).sum(),
         file_bytes: container.file_bytes,
+        unused_bytes: container.index.images.iter().map(Image::unused_bytes).sum(),
         encrypted: container.is_encrypted(),
         chain: vec![Generation::new(&container)],
         broken: None,

@@ -101,11 +101,14 @@ pub struct PreCopyReport {
     pub rounds: usize,
     /// Bytes copied while the processes ran and unchanged when they were frozen.
     pub running_bytes: u64,
-    /// Bytes that pagehaul copied while the processes were frozen. CRIU saves shared memory and pages of files besides.
+    /// Bytes of their private anonymous memory copied while they were frozen. Shared memory, pages of files and processes born meanwhile
+    /// are copied then, too, and not counted.
     pub frozen_bytes: u64,
     /// Bytes that were compressed and written while the processes ran, because memory for their copies was short. Pages that were
     /// written to afterwards count each time.
     pub spilled_bytes: u64,
+    /// Bytes of them that are in the file and no part of the checkpoint.
+    pub unused_bytes: u64,
     /// Seconds the processes were stopped before, to track their writes.
     pub stopped_seconds: f64,
     /// Why the kernel looked at each page while the processes were frozen, for CRIU to read their smaps: all of them, or the

@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::store::{PageStore, Place, Spilled};
 use super::tracked::{common, exclude, push_joined};
 use crate::checkpoint::base::Known;
+use crate::checkpoint::kept::CriuImage;
 use crate::checkpoint::page_list::{PRESENT, PageList, encode};
 use crate::units::PAGE;
 
@@ -13,8 +14,10 @@ use crate::units::PAGE;
 pub(crate) struct Merged {
     parts: Vec<Part>,
     store: PageStore,
-    /// CRIU's image.
+    /// CRIU's image, if it was kept.
     pages: Vec<u8>,
+    /// Bytes of it otherwise.
+    pub(crate) drained: u64,
     /// Whether marks show which pages are in the base, so that none of the others are.
     pub(crate) is_marked: bool,
 }
@@ -32,7 +35,7 @@ enum Source {
     Criu(u64),
     /// A copy of pagehaul's, in memory.
     Copy,
-    /// A copy of pagehaul's that is in the container: where it begins in what was spilled.
+    /// In the container: where it begins in what was spilled, which is followed by what was drained.
     Spilled(u64),
     /// The base, as marks or a comparison show.
     Base,
@@ -49,13 +52,18 @@ struct Entry {
 /// list is not as CRIU 4 writes it.
 pub(super) fn merge(
     list: &[u8],
-    pages: Vec<u8>,
+    pages: CriuImage,
     mut present: Vec<Range<u64>>,
     store: PageStore,
     unchanged: Option<Vec<Range<u64>>>,
 ) -> Option<(Vec<u8>, Merged)> {
     let list = PageList::parse(list)?;
-    if list.bytes() != pages.len() as u64 {
+    let spilled = store.spilled_bytes();
+    let (pages, drained) = match pages {
+        CriuImage::Kept(pages) => (pages, 0),
+        CriuImage::Drained(bytes) => (Vec::new(), bytes),
+    };
+    if list.bytes() != pages.len() as u64 + drained {
         return None;
     }
     let mut entries: Vec<Entry> = list
@@ -64,7 +72,11 @@ pub(super) fn merge(
         .map(|entry| Entry {
             addresses: entry.addresses,
             flags: entry.flags,
-            source: Source::Criu(entry.start),
+            source: if drained > 0 {
+                Source::Spilled(spilled + entry.start)
+            } else {
+                Source::Criu(entry.start)
+            },
         })
         .collect();
     entries.sort_by_key(|entry| entry.addresses.start);
@@ -125,7 +137,7 @@ pub(super) fn merge(
     if let Some((range, flags)) = last {
         encode(&mut out, range.start, (range.end - range.start) / PAGE, flags);
     }
-    Some((out, Merged { parts, store, pages, is_marked }))
+    Some((out, Merged { parts, store, pages, drained, is_marked }))
 }
 
 impl Part {
@@ -153,9 +165,9 @@ impl Merged {
         known.collect()
     }
 
-    /// What was spilled, stale pages included.
+    /// What was spilled, stale pages included, and how much was drained.
     pub(crate) fn take_spilled(&mut self) -> Spilled {
-        self.store.take_spilled()
+        Spilled { drained: self.drained, ..self.store.take_spilled() }
     }
 
     /// The parts that lie in a block, and what of the image each of them is there.
@@ -220,7 +232,8 @@ mod tests {
         let criu: Vec<u8> = [102, 103, 109].iter().flat_map(|page| vec![*page; PAGE as usize]).collect();
         let present = vec![4 * PAGE..6 * PAGE, 3 * PAGE..5 * PAGE, 12 * PAGE..13 * PAGE, 4 * PAGE..5 * PAGE];
         let copies = store(&present);
-        let (merged_list, merged) = merge(&list(&[(2, 2), (9, 1)]), criu, present, copies, None).unwrap();
+        let (merged_list, merged) =
+            merge(&list(&[(2, 2), (9, 1)]), CriuImage::Kept(criu), present, copies, None).unwrap();
         assert_eq!(merged_list, {
             let mut expected = list(&[(2, 2)]);
             encode(&mut expected, 4 * PAGE, 2, PRESENT);
@@ -244,7 +257,8 @@ mod tests {
         let present = vec![2 * PAGE..8 * PAGE, 10 * PAGE..11 * PAGE];
         let unchanged = vec![5 * PAGE..7 * PAGE, 3 * PAGE..4 * PAGE, 3 * PAGE..6 * PAGE];
         let copies = store(&[2 * PAGE..3 * PAGE, 7 * PAGE..8 * PAGE, 10 * PAGE..11 * PAGE]);
-        let (_, merged) = merge(&list(&[(3, 1)]), criu, present, copies, Some(unchanged)).unwrap();
+        let (_, merged) =
+            merge(&list(&[(3, 1)]), CriuImage::Kept(criu), present, copies, Some(unchanged)).unwrap();
         let mut all = vec![0; merged.len() as usize];
         merged.read(0, &mut all);
         let firsts: Vec<u8> = all.chunks(PAGE as usize).map(|page| page[0]).collect();
@@ -273,7 +287,8 @@ mod tests {
         }
         copies.set_held(&again, true);
         let present = vec![2 * PAGE..8 * PAGE];
-        let (merged_list, mut merged) = merge(&list(&[]), Vec::new(), present, copies, None).unwrap();
+        let (merged_list, mut merged) =
+            merge(&list(&[]), CriuImage::Kept(Vec::new()), present, copies, None).unwrap();
         let mut expected = list(&[]);
         encode(&mut expected, 2 * PAGE, 6, PRESENT);
         assert_eq!(merged_list, expected);
@@ -295,10 +310,28 @@ mod tests {
     }
 
     #[test]
+    fn pages_of_criu_that_were_drained_follow_those_that_were_spilled() {
+        let mut copies = store(&[]);
+        let block = Block { offset: 0, stored: 0, bytes: 2 * PAGE as u32, checksum: 0 };
+        copies.add_spilled(block, &[4 * PAGE..6 * PAGE]);
+        let present = vec![4 * PAGE..5 * PAGE];
+        let drained = CriuImage::Drained(3 * PAGE);
+        let (_, mut merged) = merge(&list(&[(2, 2), (5, 1)]), drained, present, copies, None).unwrap();
+        let spilled = |page| Known::Spilled(page * PAGE);
+        let expected =
+            [(0..2 * PAGE, spilled(2)), (2 * PAGE..3 * PAGE, spilled(0)), (3 * PAGE..4 * PAGE, spilled(4))];
+        assert_eq!(merged.known(0, merged.len()), expected);
+        let spilled = merged.take_spilled();
+        assert_eq!((spilled.bytes, spilled.drained, spilled.blocks.len()), (2 * PAGE, 3 * PAGE, 1));
+    }
+
+    #[test]
     fn lists_that_make_no_sense_are_refused() {
         let good = list(&[(1, 1)]);
-        let merged =
-            |list: &[u8], pages: usize| merge(list, vec![0; pages], Vec::new(), store(&[]), None).is_some();
+        let merged = |list: &[u8], pages: usize| {
+            let pages = CriuImage::Kept(vec![0; pages]);
+            merge(list, pages, Vec::new(), store(&[]), None).is_some()
+        };
         assert!(merged(&good, PAGE as usize));
         assert!(!merged(&good, 0), "pages are missing");
         assert!(!merged(&good[..good.len() - 1], PAGE as usize));

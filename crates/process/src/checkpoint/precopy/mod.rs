@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use pagehaul_run::Progress;
 
 use super::base::Base;
+use super::kept::CriuImage;
 use super::marks::{self, Marks};
 use super::options::PreCopyReport;
 use super::page_list;
@@ -202,6 +203,11 @@ impl PreCopy {
         written > self.room.left() && written > last / 2
     }
 
+    /// Lets copies take no more than these bytes of memory, those that they have included.
+    pub(super) fn limit(&self, bytes: u64) {
+        self.room.limit(bytes);
+    }
+
     /// Bytes of memory in use.
     pub(super) fn bytes(&self) -> u64 {
         self.room.taken()
@@ -236,15 +242,17 @@ impl PreCopy {
 
     pub(super) fn report(&self) -> PreCopyReport {
         let sum = |of: fn(&Tracked) -> u64| self.processes.iter().map(of).sum::<u64>();
-        let frozen_bytes = sum(|process| process.frozen_bytes);
+        let copied = sum(|process| tracked::length(&process.present));
+        let unchanged = sum(|process| tracked::length(&process.unchanged));
         let stopped: Duration = self.processes.iter().map(|process| process.stopped).sum();
         PreCopyReport {
             rounds: self.rounds,
-            running_bytes: sum(|process| tracked::length(&process.present))
-                .saturating_sub(frozen_bytes)
-                .saturating_sub(sum(|process| tracked::length(&process.unchanged))),
-            frozen_bytes,
+            running_bytes: copied
+                .saturating_sub(sum(|process| process.frozen_bytes))
+                .saturating_sub(unchanged),
+            frozen_bytes: sum(|process| process.frozen_bytes + process.left_bytes),
             spilled_bytes: sum(|process| process.spilled_bytes),
+            unused_bytes: 0,
             stopped_seconds: stopped.as_secs_f64(),
             walked: self.walked.clone(),
             copied_again: self
@@ -269,7 +277,7 @@ impl PreCopy {
     }
 
     /// Completes CRIU's images of a process, whose pages are listed in the image `name`. None if the list is not as expected.
-    pub(super) fn merge(&mut self, name: &str, list: &[u8], pages: Vec<u8>) -> Option<(Vec<u8>, Merged)> {
+    pub(super) fn merge(&mut self, name: &str, list: &[u8], pages: CriuImage) -> Option<(Vec<u8>, Merged)> {
         let process = self.processes.iter_mut().find(|process| page_list::name(process.image) == name)?;
         let store = std::mem::replace(&mut process.store, PageStore::new(Arc::clone(&self.room)));
         let (present, unchanged) = (process.present.clone(), process.unchanged.clone());

@@ -8,7 +8,7 @@ use crate::procfs;
 use crate::units::Pid;
 
 /// Why a process with a userfaultfd is not tracked: a mapping has one at most, and its marks would count as pagehaul's.
-pub(super) const USERFAULTFD: &str = "it uses userfaultfd itself";
+pub(super) const USERFAULTFD: &str = "it uses userfaultfd, or another checkpoint of it is being taken";
 
 /// Files that write, by the beginnings of their links in /proc/PID/fd and of their mappings' names.
 const FILES: [(&str, &str); 4] = [

@@ -23,33 +23,37 @@ const MOST: u64 = u32::MAX as u64;
 /// Memory for the copies of all processes of a tree.
 pub(super) struct Room {
     memory: Reserved,
+    /// Pages that may be taken, and those that were.
+    most: AtomicU64,
     taken: AtomicU64,
 }
 
 impl Room {
     pub(super) fn new(bytes: u64) -> io::Result<Arc<Self>> {
         let memory = Reserved::new(bytes.min(MOST * PAGE) as usize)?;
-        Ok(Arc::new(Self { memory, taken: AtomicU64::new(0) }))
+        let most = AtomicU64::new((memory.bytes() as u64 / PAGE).min(MOST));
+        Ok(Arc::new(Self { memory, most, taken: AtomicU64::new(0) }))
     }
 
-    fn pages(&self) -> u64 {
-        self.memory.bytes() as u64 / PAGE
+    /// Lets no more than these bytes be taken.
+    pub(super) fn limit(&self, bytes: u64) {
+        self.most.fetch_min(bytes / PAGE, Ordering::Relaxed);
     }
 
     /// Bytes in use.
     pub(super) fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed).min(self.pages()) * PAGE
+        self.taken.load(Ordering::Relaxed) * PAGE
     }
 
     /// Bytes that are left.
     pub(super) fn left(&self) -> u64 {
-        self.pages() * PAGE - self.taken()
+        (self.most.load(Ordering::Relaxed) * PAGE).saturating_sub(self.taken())
     }
 
     /// Takes a page: its number, counted from 1.
     fn take(&self) -> Option<NonZeroU32> {
         let page = self.taken.fetch_add(1, Ordering::Relaxed);
-        if page >= self.pages().min(MOST) {
+        if page >= self.most.load(Ordering::Relaxed) {
             self.taken.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
@@ -70,6 +74,8 @@ pub(crate) struct Spilled {
     pub(crate) blocks: Vec<Written>,
     /// Bytes that these hold.
     pub(crate) bytes: u64,
+    /// Bytes of CRIU's that were written as they came, in the blocks that follow.
+    pub(crate) drained: u64,
 }
 
 /// Pages of contiguous addresses.
@@ -239,6 +245,11 @@ impl PageStore {
     /// Bytes that can still be spilled.
     pub(super) fn spillable(&self) -> u64 {
         (MOST * PAGE).saturating_sub(self.spilled.bytes)
+    }
+
+    /// Bytes that were spilled, stale pages included.
+    pub(super) fn spilled_bytes(&self) -> u64 {
+        self.spilled.bytes
     }
 
     /// Bytes that are held elsewhere than in memory.

@@ -64,8 +64,9 @@ pub(super) struct Tracked {
     pub(super) present: Vec<Range<u64>>,
     /// Bytes copied to the container while it ran.
     pub(super) spilled_bytes: u64,
-    /// Bytes copied while it was frozen.
+    /// Bytes copied while it was frozen, and those of its memory that were left to CRIU.
     pub(super) frozen_bytes: u64,
+    pub(super) left_bytes: u64,
     /// Why no copy made while it ran counts: it began to have its memory written to without marks.
     pub(super) unmarked: Option<Reason>,
 }
@@ -137,6 +138,7 @@ impl Tracked {
             present: Vec::new(),
             spilled_bytes: 0,
             frozen_bytes: 0,
+            left_bytes: 0,
             unmarked: None,
         };
         // Marks since another checkpoint than the base say nothing, and pages without one have to be copied too.
@@ -344,6 +346,7 @@ impl Tracked {
         }
         unreadable.sort_unstable_by_key(|range| range.start);
         self.frozen_bytes += length(&wanting) - length(&unreadable);
+        self.left_bytes += length(&unreadable);
         for range in &unreadable {
             self.store.set_held(range, false);
             left.push(PageRegion { start: range.start, end: range.end, categories: PAGE_IS_PRESENT });
