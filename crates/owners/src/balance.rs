@@ -110,7 +110,7 @@ pub fn balance(
         missing.push(format!("types of page blocks: {why}"));
         PageBlocks::default()
     });
-    let rules = Rules { kernel, fields: Fields::new(machine), claims, chunks: chunks.addresses, blocks };
+    let rules = Rules { kernel, fields: Fields::new(machine), claims, chunks: chunks.addresses, blocks, end };
     let mut tally = scan(memory, &rules, effort.threads)?;
     tally.unowned.sort_unstable_by_key(|pages| pages.start);
     tally.searched = tally.nothing;
@@ -174,7 +174,7 @@ fn read_ahead(
             &walk(4),
             &walk(5),
             &|machine| drop((per_cpu_chunks(machine), PageBlocks::read(machine, kernel, end))),
-            &|machine| drop((caches(machine), cgroups(machine, tasks))),
+            &|machine| drop((caches(machine), cgroups(machine, tasks, end.since(Pfn::default())))),
         ],
     );
 }
@@ -232,10 +232,17 @@ impl Builder<'_> {
             self.missing
                 .push("processes: too many mappings of anonymous memory, the rest has no process".into());
         }
-        let (cgroups, broken) = cgroups(machine, self.tasks);
+        let (cgroups, generations, broken) =
+            cgroups(machine, self.tasks, self.rules.end.since(Pfn::default()));
         self.is_whole &= broken.is_none();
-        self.missing.extend(broken);
-        Balance { stacks, sites, ..self.finish(&tally, caches, cgroups) }
+        self.missing.extend(broken.into_iter().chain(generations.broken));
+        self.parts.generations = generations.generations.is_some().then_some(generations.pages);
+        Balance {
+            stacks,
+            sites,
+            generations: generations.generations,
+            ..self.finish(&tally, caches, cgroups)
+        }
     }
 
     fn add(&mut self, kind: RowKind, pages: u64) {
@@ -676,6 +683,7 @@ impl Builder<'_> {
             outside,
             suspects,
             cgroups,
+            generations: None,
             fragmentation: self.fragmentation(tally, caches),
             stacks: None,
             sites: None,

@@ -276,6 +276,7 @@ mod tests {
             outside: Vec::new(),
             suspects,
             cgroups: Cgroups::default(),
+            generations: None,
             fragmentation: None,
             stacks: None,
             sites: None,

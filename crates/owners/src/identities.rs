@@ -34,6 +34,8 @@ pub(crate) struct Parts {
     pub(crate) populated: Option<i64>,
     /// Pages of stacks that CPUs keep for new tasks.
     pub(crate) kept_stacks: u64,
+    /// Pages in generations of the LRU, where there are some.
+    pub(crate) generations: Option<i64>,
     /// Pages that `page_owner` has as allocated.
     pub(crate) allocated: Option<i64>,
 }
@@ -67,6 +69,17 @@ pub(crate) fn identities(
     compare("pages of files", parts.cached, "address_space.nrpages", by_nrpages);
     let mapped = pages(RowKind::Anonymous).saturating_sub(parts.unmapped);
     compare("anonymous, mapped", mapped, "NR_ANON_MAPPED", of("NR_ANON_MAPPED"));
+    // With generations the lists of active and inactive pages are empty, but their counters go on (`lru_gen_update_size`).
+    let lists = ["NR_INACTIVE_ANON", "NR_ACTIVE_ANON", "NR_INACTIVE_FILE", "NR_ACTIVE_FILE"];
+    let on_lists = lists.iter().try_fold(0_i64, |sum, name| Some(sum.saturating_add(of(name)?)));
+    if let Some((generations, counted)) = parts.generations.zip(on_lists) {
+        compare(
+            "generations of the LRU",
+            generations.max(0) as u64,
+            "NR_ACTIVE_*, NR_INACTIVE_*",
+            Some(counted),
+        );
+    }
     let slab = of("NR_SLAB_RECLAIMABLE_B").zip(of("NR_SLAB_UNRECLAIMABLE_B"));
     let kmalloc = pages(RowKind::Slab) + pages(RowKind::LargeKmalloc);
     compare(

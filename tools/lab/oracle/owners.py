@@ -8,6 +8,7 @@ import sys
 import tempfile
 
 import balance
+import cgroups
 import drgn
 
 MIB = 1 << 20
@@ -115,7 +116,9 @@ def main():
         prog = drgn.Program()
         prog.set_core_dump(vmcore)
         prog.load_debug_info(vmlinux)
-        balance.compare(report, prog, lambda what, same, total: check(same == total, f"{what}: {same} of {total} equal"))
+        row = lambda what, same, total: check(same == total, f"{what}: {same} of {total} equal")
+        balance.compare(report, prog, row)
+        cgroups.compare(report, prog, row)
     unknown = sum(row["pages"] for row in report["rows"] if row["kind"] == "no_owner")
     print(f"     no owner known: {unknown} of {report['managed']} pages, {100 * unknown / report['managed']:.2f} %")
     with tempfile.TemporaryDirectory() as directory:

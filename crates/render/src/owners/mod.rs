@@ -57,6 +57,7 @@ pub fn text(balance: &Balance) -> String {
     let mut out = table.to_string();
     allocations::text(balance, &mut out);
     cgroups(balance, &mut out);
+    generations(balance, &mut out);
     fragmentation(balance, &mut out);
     // Writing to a string cannot fail.
     let broken: Vec<_> = balance.broken().collect();
@@ -147,6 +148,41 @@ fn cgroups(balance: &Balance, out: &mut String) {
     if cgroups.removed > 0 {
         let pages = size(cgroups.removed_pages);
         let _ = writeln!(out, "  {} removed cgroups hold {pages}", count(cgroups.removed as u64));
+    }
+}
+
+/// Formats seconds in the largest unit that they are a whole number of.
+fn in_one_unit(seconds: u64) -> String {
+    let units = [(86_400, "day"), (3_600, "h"), (60, "min"), (1, "s")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| seconds.is_multiple_of(*unit)).unwrap_or((1, "s"));
+    format!("{} {name}", seconds / unit)
+}
+
+/// Pages by the age of their generation.
+fn generation_table(balance: &Balance) -> Option<Table> {
+    let found = balance.generations.as_ref()?;
+    let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
+    let mut table = Table::new(["generations of the LRU, age", "anonymous", "files"]);
+    for age in &found.ages {
+        let name = match age.up_to_ms {
+            Some(most) => format!("up to {}", in_one_unit(most / 1000)),
+            None => "older".to_owned(),
+        };
+        table.row([name, size(age.anonymous), size(age.file)]);
+    }
+    Some(table)
+}
+
+/// Formats pages by the age of their generation.
+fn generations(balance: &Balance, out: &mut String) {
+    let (Some(table), Some(found)) = (generation_table(balance), &balance.generations) else { return };
+    if !table.rows.is_empty() {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "\n{table}");
+    }
+    if found.age_not_known > PageCount::ZERO {
+        let pages = bytes(found.age_not_known.bytes(balance.page_size));
+        let _ = writeln!(out, "  {pages} in generations whose age is not known");
     }
 }
 
@@ -316,6 +352,7 @@ mod tests {
             outside: Vec::new(),
             suspects: Vec::new(),
             cgroups: Cgroups::default(),
+            generations: None,
             fragmentation: None,
             stacks: None,
             sites: None,
