@@ -173,6 +173,7 @@ fn read_ahead(
             &walk(3),
             &walk(4),
             &walk(5),
+            &walk(6),
             &|machine| drop((per_cpu_chunks(machine), PageBlocks::read(machine, kernel, end))),
             &|machine| drop((caches(machine), cgroups(machine, tasks, end.since(Pfn::default())))),
         ],
@@ -215,7 +216,7 @@ impl Builder<'_> {
             self.add(*kind, *pages);
         }
         let mut processes = Processes::new(machine, self.tasks);
-        self.claimed(&tally);
+        self.claimed(&tally, &mut processes);
         self.files(&tally, &mut processes);
         self.anonymous(&tally, &mut processes);
         self.huge(&tally, &mut processes);
@@ -261,7 +262,7 @@ impl Builder<'_> {
         }
     }
 
-    fn claimed(&mut self, tally: &Tally) {
+    fn claimed(&mut self, tally: &Tally, processes: &mut Processes<'_>) {
         let mut callers: HashMap<String, u64> = HashMap::new();
         for (number, pages) in &tally.claims {
             match self.rules.claims.claimants.get(*number as usize) {
@@ -274,6 +275,10 @@ impl Builder<'_> {
                 Some(Claimant::PageTable) => self.add(RowKind::PageTables, *pages),
                 Some(Claimant::Pipe) => self.add(RowKind::Pipes, *pages),
                 Some(Claimant::RingBuffer { owner }) => self.named(RowKind::RingBuffers, owner, *pages),
+                Some(Claimant::KvmTables { mm }) => {
+                    let name = self.process(processes, *mm);
+                    self.named(RowKind::KvmTables, name, *pages);
+                }
                 Some(Claimant::IoUring { process }) => self.named(RowKind::IoUring, process, *pages),
                 Some(Claimant::Sockets { process }) => self.named(RowKind::Sockets, process, *pages),
                 Some(Claimant::Cma { area }) => self.named(RowKind::Cma, area, *pages),
@@ -610,6 +615,7 @@ impl Builder<'_> {
                 Some(Claimant::PageTable) => (RowKind::PageTables, None),
                 Some(Claimant::Pipe) => (RowKind::Pipes, None),
                 Some(Claimant::RingBuffer { owner }) => (RowKind::RingBuffers, Some(owner.clone())),
+                Some(Claimant::KvmTables { .. }) => (RowKind::KvmTables, None),
                 Some(Claimant::IoUring { process }) => (RowKind::IoUring, Some(process.clone())),
                 Some(Claimant::Sockets { process }) => (RowKind::Sockets, Some(process.clone())),
                 Some(Claimant::Cma { area }) => (RowKind::Cma, Some(area.clone())),

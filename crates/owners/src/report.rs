@@ -31,6 +31,8 @@ pub enum RowKind {
     KernelStacks,
     /// Page tables of processes and the kernel.
     PageTables,
+    /// Page tables that KVM makes for its guests.
+    KvmTables,
     /// Chunks of per-CPU memory.
     PerCpu,
     /// Buffers of pipes.
@@ -61,7 +63,7 @@ pub enum RowKind {
 
 impl RowKind {
     /// All rows in the order in which they are shown.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Anonymous,
         Self::File,
         Self::Shmem,
@@ -71,6 +73,7 @@ impl RowKind {
         Self::Vmalloc,
         Self::KernelStacks,
         Self::PageTables,
+        Self::KvmTables,
         Self::PerCpu,
         Self::Pipes,
         Self::Sockets,
@@ -104,6 +107,7 @@ impl RowKind {
             Self::Vmalloc => "vmalloc",
             Self::KernelStacks => "kernel stacks",
             Self::PageTables => "page tables",
+            Self::KvmTables => "KVM page tables",
             Self::PerCpu => "per-CPU memory",
             Self::Pipes => "pipes",
             Self::Sockets => "sockets",
@@ -127,6 +131,7 @@ impl RowKind {
             Self::Anonymous
                 | Self::HugeTlb
                 | Self::PageTables
+                | Self::KvmTables
                 | Self::Sockets
                 | Self::RingBuffers
                 | Self::IoUring

@@ -106,7 +106,7 @@ impl Redaction {
             _ if is_file => self.name("path", name),
             RowKind::Anonymous | RowKind::File | RowKind::Shmem | RowKind::HugeTlb => self.process(name),
             RowKind::PageTables | RowKind::KernelStacks | RowKind::Pipes => self.process(name),
-            RowKind::Sockets | RowKind::IoUring => self.process(name),
+            RowKind::Sockets | RowKind::IoUring | RowKind::KvmTables => self.process(name),
             RowKind::Vmalloc | RowKind::RingBuffers if name.starts_with(MAP) => self.map(name),
             RowKind::RingBuffers => match name.strip_prefix("tracefs instances/") {
                 Some(instance) => format!("tracefs instances/{}", self.name("path", instance)),
