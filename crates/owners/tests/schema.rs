@@ -21,7 +21,8 @@ fn each_kind_of_row_is_described_once() {
     kinds.sort();
     described.sort_unstable();
     assert_eq!(described, kinds);
-    for line in text.lines().filter(|line| kinds.iter().any(|kind| line.starts_with(&format!("| {kind} |")))) {
+    for line in text.lines().filter(|line| kinds.iter().any(|kind| line.starts_with(&format!("| {kind} |"))))
+    {
         assert!(line.split('|').nth(2).is_some_and(|what| what.trim().len() > 10), "{line}");
     }
 }

@@ -83,6 +83,8 @@ pub(super) const CGROUPS: [Record; 9] = [
 
 /// Writes them. `clock` is the time since the kernel started, in seconds.
 pub(super) fn write(arena: &mut Arena, cgroups: &Cgroups, clock: u64, symbols: &mut Vec<(u64, String)>) {
+    // Records of allocations have it, too.
+    let has_jiffies = symbols.iter().any(|(_, name)| name == "jiffies_64");
     let mut variable = |arena: &mut Arena, name: &str, value: u64| {
         let at = arena.take(8, 8);
         arena.word(at, value);
@@ -90,7 +92,9 @@ pub(super) fn write(arena: &mut Arena, cgroups: &Cgroups, clock: u64, symbols: &
         at
     };
     let jiffies = (1_u64 << 32) + HZ * clock - 300 * HZ;
-    variable(arena, "jiffies_64", jiffies);
+    if !has_jiffies {
+        variable(arena, "jiffies_64", jiffies);
+    }
     let newer = variable(arena, "cgrp_dfl_root", 0);
     let groups: Vec<u64> = cgroups.groups.iter().map(|_| arena.record("mem_cgroup")).collect();
     variable(arena, "root_mem_cgroup", groups[0]);

@@ -66,7 +66,7 @@ pub struct Inside {
     pub unmarked: Option<Unmarked>,
     /// Guests of KVM, which is built in. The first process has them. None: a kernel without KVM.
     pub guests: Option<Vec<Guest>>,
-    /// Memory cgroups. The kernel has no records of allocations then.
+    /// Memory cgroups.
     pub cgroups: Option<Cgroups>,
     /// Whether each task and each stack has pages of its own, as in a real kernel.
     pub spread: bool,
