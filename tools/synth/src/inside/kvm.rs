@@ -63,7 +63,7 @@ pub(super) fn write(
                 None if is_tdp => roots.push(page),
                 None => active.push(page),
                 // Present, as Intel's tables have it.
-                Some(parent) => put(&mut written, parent, pfn * PAGE as u64 | 7),
+                Some(parent) => put(&mut written, parent, pfn << 12 | 7),
             }
         }
         for (pfn, entry) in &guest.entries {
