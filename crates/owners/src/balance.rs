@@ -93,7 +93,7 @@ pub fn balance(
         ..Walks::new(machine, kernel, memory, &memmap, &tasks)
     };
     walks.run();
-    let Walks { claims, mut missing, listed, in_change, changing, kept_stacks, .. } = walks;
+    let Walks { claims, mut missing, listed, in_change, changing, kept_stacks, kvm_roots, .. } = walks;
     let chunks = per_cpu_chunks(machine);
     let populated = chunks.as_ref().ok().map(|chunks| chunks.pages);
     let chunks = chunks.unwrap_or_else(|why| {
@@ -122,6 +122,7 @@ pub fn balance(
         listed: listed.map(|pages| pages.get() as i64),
         in_change: in_change.get(),
         kept_stacks: kept_stacks.get(),
+        kvm_roots: kvm_roots.get(),
         populated: populated.map(|pages| pages.get() as i64),
         ..Parts::default()
     };

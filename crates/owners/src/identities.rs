@@ -34,6 +34,8 @@ pub(crate) struct Parts {
     pub(crate) populated: Option<i64>,
     /// Pages of stacks that CPUs keep for new tasks.
     pub(crate) kept_stacks: u64,
+    /// Roots among KVM's page tables, which no counter has.
+    pub(crate) kvm_roots: u64,
     /// Pages in generations of the LRU, where there are some.
     pub(crate) generations: Option<i64>,
     /// Pages that `page_owner` has as allocated.
@@ -106,6 +108,13 @@ pub(crate) fn identities(
     });
     compare("kernel stacks", pages(RowKind::KernelStacks), "NR_KERNEL_STACK_KB and cached stacks", stacks);
     compare("page tables, marked", parts.marked_tables, "NR_PAGETABLE", of("NR_PAGETABLE"));
+    // 43a063cab325 (6.1). The counter has tables of IOMMUs, too, where these are counted.
+    let secondary = of("NR_SECONDARY_PAGETABLE");
+    let secondary = secondary.map(|pages| pages.saturating_sub(of("NR_IOMMU_PAGES").unwrap_or(0)));
+    if let tables @ 1.. = pages(RowKind::KvmTables) {
+        let tables = tables.saturating_sub(parts.kvm_roots);
+        compare("KVM page tables, but roots", tables, "NR_SECONDARY_PAGETABLE", secondary);
+    }
     let huge = hugetlb_pages(machine).ok().map(|pages| pages.get() as i64);
     compare("huge pages", pages(RowKind::HugeTlb), "hstate.nr_huge_pages", huge);
     compare("zsmalloc", pages(RowKind::Zsmalloc), "NR_ZSPAGES", of("NR_ZSPAGES"));

@@ -78,6 +78,11 @@ def truths(report, console):
         least, most = [number * MIB / page for number in (mib if isinstance(mib, tuple) else (mib, mib))]
         most = most * 1.02 + 64 if name else row["pages"]
         check(least <= pages <= most, f"{kind} {name or ''}: {pages} pages, the guest took {least:.0f}")
+    if steps(console, " ran a guest of KVM"):
+        # A root of four or five levels, and tables that lead to a page below 64 KiB and one below 4 GiB. An identity has the counter.
+        owners = rows.get("kvm_tables", {"owners": []})["owners"]
+        check([owner["name"].split("/")[0] for owner in owners] == ["scene-holder"] and owners[0]["pages"] in (6, 7),
+              f"page tables of KVM: {[(owner['name'], owner['pages']) for owner in owners]}")
     # What zram itself says.
     (compressed,) = steps(console, " zram ")
     pages = rows.get("zsmalloc", {"pages": 0})["pages"]

@@ -70,14 +70,19 @@ impl Walks<'_> {
         // Tables of shadow paging are all in the list. Those of the other (02c00b3a2f7e, 5.11: `tdp_mmu`) are only below their roots since
         // d25ceb926436 (6.3), which counts them.
         let mut broken = None;
-        for list in ["active_mmu_pages", "tdp_mmu_roots"] {
+        for (list, is_root) in [("active_mmu_pages", false), ("tdp_mmu_roots", true)] {
             let Ok(list) = guest.get(&format!("arch.{list}")) else { continue };
             let found = list.list("kvm_mmu_page", "link")?;
             broken = broken.or(found.broken);
             for table in found.items {
                 let (at, level) = (table.get("spt")?.pointer()?, table.number("role.level")?);
                 match self.pfn_at(at) {
-                    Ok(pfn) => self.found(&mut tables, pfn, level),
+                    Ok(pfn) => {
+                        // Those of two-dimensional paging are counted as they are linked to another (43a063cab325, 6.1).
+                        let is_root = is_root && !tables.seen.contains(&pfn);
+                        self.kvm_roots += PageCount::new(is_root.into());
+                        self.found(&mut tables, pfn, level);
+                    }
                     Err(why) => drop(broken.get_or_insert_with(|| why.to_string())),
                 }
             }

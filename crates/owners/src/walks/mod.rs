@@ -46,6 +46,8 @@ pub(crate) struct Walks<'a> {
     /// Pages of stacks that CPUs keep for new tasks.
     pub(crate) kept_stacks: PageCount,
     pub(crate) packets: Packets,
+    /// Roots among KVM's page tables, which no counter has.
+    pub(crate) kvm_roots: PageCount,
 }
 
 impl<'a> Walks<'a> {
@@ -71,6 +73,7 @@ impl<'a> Walks<'a> {
             changing: Vec::new(),
             kept_stacks: PageCount::ZERO,
             packets: Packets::default(),
+            kvm_roots: PageCount::ZERO,
         }
     }
 }
