@@ -3,6 +3,7 @@
 mod common;
 
 use common::balances;
+use pagehaul_machine::PageCount;
 use pagehaul_owners::{Balance, Generation, References};
 use pagehaul_synth::{Cgroup, Cgroups, Era, Inside, Machine};
 
@@ -47,8 +48,8 @@ fn generation(seq: u64, seconds: u64, anonymous: u64, file: u64) -> Generation {
     Generation {
         seq,
         age_ms: Some(1000 * seconds),
-        anonymous: pagehaul_machine::PageCount::new(anonymous),
-        file: pagehaul_machine::PageCount::new(file),
+        anonymous: PageCount::new(anonymous),
+        file: PageCount::new(file),
     }
 }
 
@@ -115,6 +116,29 @@ fn lists_that_no_kernel_has_are_left_out() {
     let found = of(Cgroups { old: false, groups: future }, [3, 0, 0, 0]).generations.unwrap();
     assert_eq!(found.age_not_known.get(), 651);
     assert_eq!(found.largest[0].generations[0].age_ms, None);
+}
+
+#[test]
+fn of_many_cgroups_those_with_the_most_pages_are_reported() {
+    let mut groups = groups();
+    groups.truncate(1);
+    groups.extend((0..21_000).map(|at| Cgroup {
+        name: "some",
+        generations: true,
+        max_seq: 3,
+        ages: [100; 4],
+        pages: vec![(0, 0, 0, 1 + at % 3)],
+        ..Cgroup::default()
+    }));
+    let found = of(Cgroups { old: false, groups }, [3, 0, 0, 0]);
+    let generations = found.generations.unwrap();
+    assert_eq!((generations.largest.len(), generations.count), (10_000, 21_001));
+    let pages =
+        |at: usize| generations.largest[at].generations.iter().map(Generation::pages).sum::<PageCount>();
+    assert_eq!([0, 1, 7000, 7001, 9999].map(|at| pages(at).get()), [34, 3, 3, 2, 2]);
+    // All count.
+    let ages: PageCount = generations.ages.iter().map(|age| age.anonymous + age.file).sum();
+    assert_eq!(ages.get(), 34 + 7000 * (1 + 2 + 3));
 }
 
 #[test]
