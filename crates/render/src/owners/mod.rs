@@ -293,7 +293,7 @@ fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pagehaul_owners::{Cgroups, Kmemleak, KmemleakUser, Row, RowKind};
+    use pagehaul_owners::{Age, Cgroups, Generations, Kmemleak, KmemleakUser, Row, RowKind};
 
     use super::*;
 
@@ -388,6 +388,36 @@ mod tests {
             table(2000),
             [" undecided  2,000  7.8 MiB  100.0 %", " managed    2,000  7.8 MiB  100.0 %"]
         );
+    }
+
+    #[test]
+    fn generations_have_ages_in_whole_units() {
+        let age = |up_to_ms, anonymous, file| Age {
+            up_to_ms,
+            anonymous: PageCount::new(anonymous),
+            file: PageCount::new(file),
+        };
+        let ages = vec![age(Some(1_000), 256, 0), age(Some(600_000), 0, 1), age(None, 2, 3)];
+        let found = Generations { ages, age_not_known: PageCount::new(2), ..Generations::default() };
+        let with = |generations| {
+            let mut out = String::new();
+            super::generations(&Balance { generations, ..empty() }, &mut out);
+            out.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>()
+        };
+        let lines = with(Some(found));
+        assert_eq!(
+            lines,
+            [
+                "",
+                " generations of the LRU, age  anonymous     files",
+                " up to 1 s                      1.0 MiB       0 B",
+                " up to 10 min                       0 B   4.0 KiB",
+                " older                          8.0 KiB  12.0 KiB",
+                "  8.0 KiB in generations whose age is not known",
+            ]
+        );
+        assert!(with(Some(Generations::default())).is_empty() && with(None).is_empty());
+        assert_eq!([1, 60, 90, 7_200, 86_400].map(in_one_unit), ["1 s", "1 min", "90 s", "2 h", "1 day"]);
     }
 
     #[test]
