@@ -42,6 +42,7 @@ pub use report::on_request::{OnRequest, Requested};
 pub use report::triage::{LastLine, TaskStack, TriageReport};
 pub use structures::alloc_tags::{AllocTag, AllocTags, CodeTag, alloc_tags, code_tag};
 pub use structures::block::{Request, Suspended, disks, requests, suspended};
+pub use structures::clock::Ticks;
 pub use structures::counts::{Counts, NameCount, ParentCount};
 pub use structures::crash_notes::saved_registers;
 pub use structures::files::open_files;

@@ -93,7 +93,7 @@ pub fn balance(
         ..Walks::new(machine, kernel, memory, &memmap, &tasks)
     };
     walks.run();
-    let Walks { claims, mut missing, listed, in_change, changing, kept_stacks, .. } = walks;
+    let Walks { claims, mut missing, listed, in_change, changing, kept_stacks, kvm_roots, .. } = walks;
     let chunks = per_cpu_chunks(machine);
     let populated = chunks.as_ref().ok().map(|chunks| chunks.pages);
     let chunks = chunks.unwrap_or_else(|why| {
@@ -110,7 +110,7 @@ pub fn balance(
         missing.push(format!("types of page blocks: {why}"));
         PageBlocks::default()
     });
-    let rules = Rules { kernel, fields: Fields::new(machine), claims, chunks: chunks.addresses, blocks };
+    let rules = Rules { kernel, fields: Fields::new(machine), claims, chunks: chunks.addresses, blocks, end };
     let mut tally = scan(memory, &rules, effort.threads)?;
     tally.unowned.sort_unstable_by_key(|pages| pages.start);
     tally.searched = tally.nothing;
@@ -122,6 +122,7 @@ pub fn balance(
         listed: listed.map(|pages| pages.get() as i64),
         in_change: in_change.get(),
         kept_stacks: kept_stacks.get(),
+        kvm_roots: kvm_roots.get(),
         populated: populated.map(|pages| pages.get() as i64),
         ..Parts::default()
     };
@@ -173,8 +174,9 @@ fn read_ahead(
             &walk(3),
             &walk(4),
             &walk(5),
+            &walk(6),
             &|machine| drop((per_cpu_chunks(machine), PageBlocks::read(machine, kernel, end))),
-            &|machine| drop((caches(machine), cgroups(machine, tasks))),
+            &|machine| drop((caches(machine), cgroups(machine, tasks, end.since(Pfn::default())))),
         ],
     );
 }
@@ -215,7 +217,7 @@ impl Builder<'_> {
             self.add(*kind, *pages);
         }
         let mut processes = Processes::new(machine, self.tasks);
-        self.claimed(&tally);
+        self.claimed(&tally, &mut processes);
         self.files(&tally, &mut processes);
         self.anonymous(&tally, &mut processes);
         self.huge(&tally, &mut processes);
@@ -232,10 +234,17 @@ impl Builder<'_> {
             self.missing
                 .push("processes: too many mappings of anonymous memory, the rest has no process".into());
         }
-        let (cgroups, broken) = cgroups(machine, self.tasks);
+        let (cgroups, generations, broken) =
+            cgroups(machine, self.tasks, self.rules.end.since(Pfn::default()));
         self.is_whole &= broken.is_none();
-        self.missing.extend(broken);
-        Balance { stacks, sites, ..self.finish(&tally, caches, cgroups) }
+        self.missing.extend(broken.into_iter().chain(generations.broken));
+        self.parts.generations = generations.generations.is_some().then_some(generations.pages);
+        Balance {
+            stacks,
+            sites,
+            generations: generations.generations,
+            ..self.finish(&tally, caches, cgroups)
+        }
     }
 
     fn add(&mut self, kind: RowKind, pages: u64) {
@@ -254,7 +263,7 @@ impl Builder<'_> {
         }
     }
 
-    fn claimed(&mut self, tally: &Tally) {
+    fn claimed(&mut self, tally: &Tally, processes: &mut Processes<'_>) {
         let mut callers: HashMap<String, u64> = HashMap::new();
         for (number, pages) in &tally.claims {
             match self.rules.claims.claimants.get(*number as usize) {
@@ -267,6 +276,10 @@ impl Builder<'_> {
                 Some(Claimant::PageTable) => self.add(RowKind::PageTables, *pages),
                 Some(Claimant::Pipe) => self.add(RowKind::Pipes, *pages),
                 Some(Claimant::RingBuffer { owner }) => self.named(RowKind::RingBuffers, owner, *pages),
+                Some(Claimant::KvmTables { mm }) => {
+                    let name = self.process(processes, *mm);
+                    self.named(RowKind::KvmTables, name, *pages);
+                }
                 Some(Claimant::IoUring { process }) => self.named(RowKind::IoUring, process, *pages),
                 Some(Claimant::Sockets { process }) => self.named(RowKind::Sockets, process, *pages),
                 Some(Claimant::Cma { area }) => self.named(RowKind::Cma, area, *pages),
@@ -603,6 +616,7 @@ impl Builder<'_> {
                 Some(Claimant::PageTable) => (RowKind::PageTables, None),
                 Some(Claimant::Pipe) => (RowKind::Pipes, None),
                 Some(Claimant::RingBuffer { owner }) => (RowKind::RingBuffers, Some(owner.clone())),
+                Some(Claimant::KvmTables { .. }) => (RowKind::KvmTables, None),
                 Some(Claimant::IoUring { process }) => (RowKind::IoUring, Some(process.clone())),
                 Some(Claimant::Sockets { process }) => (RowKind::Sockets, Some(process.clone())),
                 Some(Claimant::Cma { area }) => (RowKind::Cma, Some(area.clone())),
@@ -676,6 +690,7 @@ impl Builder<'_> {
             outside,
             suspects,
             cgroups,
+            generations: None,
             fragmentation: self.fragmentation(tally, caches),
             stacks: None,
             sites: None,

@@ -199,6 +199,7 @@ fn subject(suspect: &Suspect) -> String {
         (kind, members) => {
             let what = match kind {
                 RowKind::PageTables => "page tables",
+                RowKind::KvmTables => "page tables of KVM",
                 RowKind::Sockets => "packets in sockets",
                 RowKind::IoUring => "io_uring rings",
                 _ => "anonymous memory",
@@ -276,6 +277,7 @@ mod tests {
             outside: Vec::new(),
             suspects,
             cgroups: Cgroups::default(),
+            generations: None,
             fragmentation: None,
             stacks: None,
             sites: None,

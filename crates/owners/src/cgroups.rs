@@ -1,4 +1,4 @@
-//! The tree of memory cgroups: usage, limits, events, and the processes in them.
+//! The tree of memory cgroups: usage, limits, events, the processes in them, and the generations of their pages.
 
 use std::collections::HashMap;
 
@@ -6,6 +6,7 @@ use pagehaul_btf::{Fault, Object};
 use pagehaul_inspect::{Machine, Tasks};
 use pagehaul_machine::PageCount;
 
+use crate::generations::{Found, Reader};
 use crate::report::{Cgroup, Cgroups};
 
 /// Cgroups that are reported.
@@ -17,25 +18,31 @@ const DEEPEST: usize = 64;
 /// Limits from here on are none: `PAGE_COUNTER_MAX` is LONG_MAX / PAGE_SIZE.
 const NO_LIMIT: u64 = 1 << 46;
 
-/// Reads all memory cgroups. Returns why some are missing, too.
-pub(crate) fn cgroups(machine: &Machine<'_>, tasks: &Tasks) -> (Cgroups, Option<String>) {
-    // No symbol: a kernel without CONFIG_MEMCG.
-    let Ok(root) = machine.u64("root_mem_cgroup") else { return (Cgroups::default(), None) };
-    // A null pointer before the first cgroup is made, and with cgroup_disable=memory.
+/// Reads all memory cgroups of a machine that can have `most` pages, and the generations of their pages. Returns why some cgroups are
+/// missing, too.
+pub(crate) fn cgroups(
+    machine: &Machine<'_>,
+    tasks: &Tasks,
+    most: PageCount,
+) -> (Cgroups, Found, Option<String>) {
+    let mut generations = Reader::new(machine, most);
+    // No symbol: a kernel without CONFIG_MEMCG. A null pointer before the first cgroup is made, and with cgroup_disable=memory.
+    let root = machine.u64("root_mem_cgroup").unwrap_or(0);
     if root == 0 {
-        return (Cgroups::default(), None);
+        generations.nodes();
+        return (Cgroups::default(), generations.finish(), None);
     }
-    let mut walk = Walk::new(machine);
+    let mut walk = Walk::new(machine, generations);
     if let Err(why) = walk.tree(root) {
         walk.broken.get_or_insert_with(|| format!("memory cgroups: {why}"));
     }
     // The root alone says nothing that the rows do not.
     if walk.found.len() <= 1 {
-        return (Cgroups { count: walk.found.len(), ..Cgroups::default() }, walk.broken);
+        let count = walk.found.len();
+        return (Cgroups { count, ..Cgroups::default() }, walk.generations.finish(), walk.broken);
     }
     walk.processes(tasks);
-    let broken = walk.broken.take();
-    (walk.finish(), broken)
+    walk.finish()
 }
 
 struct Walk<'a> {
@@ -44,11 +51,12 @@ struct Walk<'a> {
     found: Vec<(u64, Cgroup, u64)>,
     events: Vec<(String, u64)>,
     online: u64,
+    generations: Reader<'a>,
     broken: Option<String>,
 }
 
 impl<'a> Walk<'a> {
-    fn new(machine: &'a Machine<'_>) -> Self {
+    fn new(machine: &'a Machine<'a>, generations: Reader<'a>) -> Self {
         let btf = machine.space().btf();
         // `enum memcg_memory_event`; the last enumerator is their number.
         let events = btf.enum_with("MEMCG_OOM_KILL").into_iter().filter_map(|(name, value)| {
@@ -57,7 +65,7 @@ impl<'a> Walk<'a> {
         });
         let events = events.filter(|(name, _)| !name.starts_with("nr_")).collect();
         let online = btf.enumerator("CSS_ONLINE").and_then(|flag| u64::try_from(flag).ok()).unwrap_or(2);
-        Self { machine, found: Vec::new(), events, online, broken: None }
+        Self { machine, found: Vec::new(), events, online, generations, broken: None }
     }
 
     /// Reads the tree below the `struct mem_cgroup` at `root`, parents before their children.
@@ -81,6 +89,7 @@ impl<'a> Walk<'a> {
             if let Some((_, _, below)) = parent.and_then(|parent| self.found.get_mut(parent)) {
                 *below = below.saturating_add(cgroup.usage.get());
             }
+            self.generations.cgroup(&group, &path);
             let at = self.found.len();
             self.found.push((css.address(), cgroup, 0));
             if depth >= DEEPEST {
@@ -117,12 +126,19 @@ impl<'a> Walk<'a> {
             max: limit(&memory, "max"),
             high: limit(&memory, "high"),
             peak: PageCount::new(memory.number("watermark").unwrap_or(0)),
-            // A union with the counter of memory and swap of hierarchies of version 1.
-            swap: group.get("swap").and_then(|swap| used(&swap)).ok().filter(|pages| pages.get() > 0),
+            swap: self.swap(group, css, used(&memory)?).ok().filter(|pages| pages.get() > 0),
             events: events.filter(|(_, times)| *times > 0).collect(),
             removed: css.number("flags")? & self.online == 0,
             ..Cgroup::default()
         })
+    }
+
+    /// Pages in swap. In hierarchies of version 1 a counter of memory and swap is in its place.
+    fn swap(&self, group: &Object<'_>, css: &Object<'_>, usage: PageCount) -> Result<PageCount, Fault> {
+        let counted = group.number("swap.usage.counter")?;
+        let hierarchy = css.get("cgroup->root")?.pointer()?;
+        let is_old = self.machine.symbols().address("cgrp_dfl_root").is_some_and(|newer| newer != hierarchy);
+        Ok(PageCount::new(if is_old { counted.saturating_sub(usage.get()) } else { counted }))
     }
 
     /// Counts the processes of each cgroup.
@@ -154,7 +170,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn finish(self) -> Cgroups {
+    fn finish(self) -> (Cgroups, Found, Option<String>) {
         let count = self.found.len();
         let removed = self.found.iter().filter(|(_, cgroup, _)| cgroup.removed);
         let own = removed.clone().map(|(_, cgroup, below)| cgroup.usage.get().saturating_sub(*below));
@@ -173,7 +189,8 @@ impl<'a> Walk<'a> {
         let mut found: Vec<Option<Cgroup>> =
             self.found.into_iter().map(|(_, cgroup, _)| Some(cgroup)).collect();
         let largest = order.into_iter().filter_map(|at| found.get_mut(at)?.take()).collect();
-        Cgroups { largest, count, removed, removed_pages }
+        let cgroups = Cgroups { largest, count, removed, removed_pages };
+        (cgroups, self.generations.finish(), self.broken)
     }
 }
 

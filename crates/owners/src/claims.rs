@@ -30,6 +30,8 @@ pub(crate) enum Claimant {
     RingBuffer { owner: String },
     /// Rings of io_uring.
     IoUring { process: String },
+    /// Page tables that KVM makes for a guest, by the `struct mm_struct` of its process.
+    KvmTables { mm: u64 },
     /// Packets in the queues of sockets.
     Sockets { process: String },
     /// What drivers have of an area of CMA.

@@ -196,6 +196,7 @@ fn is_marked(kind: RowKind) -> bool {
         | RowKind::Vmalloc
         | RowKind::KernelStacks
         | RowKind::PageTables
+        | RowKind::KvmTables
         | RowKind::PerCpu
         | RowKind::Pipes
         | RowKind::Sockets

@@ -34,6 +34,10 @@ pub(crate) struct Parts {
     pub(crate) populated: Option<i64>,
     /// Pages of stacks that CPUs keep for new tasks.
     pub(crate) kept_stacks: u64,
+    /// Roots among KVM's page tables, which no counter has.
+    pub(crate) kvm_roots: u64,
+    /// Pages in generations of the LRU, where there are some.
+    pub(crate) generations: Option<i64>,
     /// Pages that `page_owner` has as allocated.
     pub(crate) allocated: Option<i64>,
 }
@@ -67,6 +71,17 @@ pub(crate) fn identities(
     compare("pages of files", parts.cached, "address_space.nrpages", by_nrpages);
     let mapped = pages(RowKind::Anonymous).saturating_sub(parts.unmapped);
     compare("anonymous, mapped", mapped, "NR_ANON_MAPPED", of("NR_ANON_MAPPED"));
+    // With generations the lists of active and inactive pages are empty, but their counters go on (`lru_gen_update_size`).
+    let lists = ["NR_INACTIVE_ANON", "NR_ACTIVE_ANON", "NR_INACTIVE_FILE", "NR_ACTIVE_FILE"];
+    let on_lists = lists.iter().try_fold(0_i64, |sum, name| Some(sum.saturating_add(of(name)?)));
+    if let Some((generations, counted)) = parts.generations.zip(on_lists) {
+        compare(
+            "generations of the LRU",
+            generations.max(0) as u64,
+            "NR_ACTIVE_*, NR_INACTIVE_*",
+            Some(counted),
+        );
+    }
     let slab = of("NR_SLAB_RECLAIMABLE_B").zip(of("NR_SLAB_UNRECLAIMABLE_B"));
     let kmalloc = pages(RowKind::Slab) + pages(RowKind::LargeKmalloc);
     compare(
@@ -93,6 +108,13 @@ pub(crate) fn identities(
     });
     compare("kernel stacks", pages(RowKind::KernelStacks), "NR_KERNEL_STACK_KB and cached stacks", stacks);
     compare("page tables, marked", parts.marked_tables, "NR_PAGETABLE", of("NR_PAGETABLE"));
+    // 43a063cab325 (6.1). The counter has tables of IOMMUs, too, where these are counted.
+    let secondary = of("NR_SECONDARY_PAGETABLE");
+    let secondary = secondary.map(|pages| pages.saturating_sub(of("NR_IOMMU_PAGES").unwrap_or(0)));
+    if let tables @ 1.. = pages(RowKind::KvmTables) {
+        let tables = tables.saturating_sub(parts.kvm_roots);
+        compare("KVM page tables, but roots", tables, "NR_SECONDARY_PAGETABLE", secondary);
+    }
     let huge = hugetlb_pages(machine).ok().map(|pages| pages.get() as i64);
     compare("huge pages", pages(RowKind::HugeTlb), "hstate.nr_huge_pages", huge);
     compare("zsmalloc", pages(RowKind::Zsmalloc), "NR_ZSPAGES", of("NR_ZSPAGES"));

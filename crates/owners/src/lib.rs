@@ -8,7 +8,7 @@
 //!    Pages that nothing marks have the owner that the kernel recorded when it allocated them, if it did (`allocations/`).
 //!    Of the others, who has a pointer to them (`references.rs`): a guess, which reads all of the kernel's memory.
 //! 4. Owners that belong together become suspects (`suspects.rs`), of which `triage` names the culprit (`blame.rs`). The tree of
-//!    memory cgroups has its own counters (`cgroups.rs`).
+//!    memory cgroups has its own counters (`cgroups.rs`), and its LRU lists ages (`generations.rs`).
 //! 5. Each row is compared with the counters that the kernel keeps (`identities.rs`).
 //!
 //! Memory: 24 bytes for a claimed run of pages, about 100 bytes for a file, reverse map or slab cache with pages, and for a page whose
@@ -21,6 +21,7 @@ mod cgroups;
 mod claims;
 mod fields;
 mod fragments;
+mod generations;
 mod growth;
 mod identities;
 mod page_blocks;
@@ -39,7 +40,7 @@ pub use balance::{Effort, References, balance};
 pub use blame::{are_evidence, blame, use_rows};
 pub use growth::{Growth, Moment, NotComparable, OwnerGrowth, RowGrowth, growth};
 pub use report::{
-    Allocation, AllocationStack, Balance, BlockType, Cgroup, Cgroups, Deferred, FileDetail, Fragmentation,
-    Identity, Kmemleak, KmemleakUser, Outside, Owner, Row, RowKind, Site, Sites, SlabUser, SlabUsers,
-    Spoiler, Stacks, Suspect,
+    Age, Allocation, AllocationStack, Balance, BlockType, Cgroup, CgroupGenerations, Cgroups, Deferred,
+    FileDetail, Fragmentation, Generation, Generations, Identity, Kmemleak, KmemleakUser, Outside, Owner,
+    Row, RowKind, Site, Sites, SlabUser, SlabUsers, Spoiler, Stacks, Suspect,
 };

@@ -31,6 +31,8 @@ pub enum RowKind {
     KernelStacks,
     /// Page tables of processes and the kernel.
     PageTables,
+    /// Page tables that KVM makes for its guests.
+    KvmTables,
     /// Chunks of per-CPU memory.
     PerCpu,
     /// Buffers of pipes.
@@ -61,7 +63,7 @@ pub enum RowKind {
 
 impl RowKind {
     /// All rows in the order in which they are shown.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Anonymous,
         Self::File,
         Self::Shmem,
@@ -71,6 +73,7 @@ impl RowKind {
         Self::Vmalloc,
         Self::KernelStacks,
         Self::PageTables,
+        Self::KvmTables,
         Self::PerCpu,
         Self::Pipes,
         Self::Sockets,
@@ -104,6 +107,7 @@ impl RowKind {
             Self::Vmalloc => "vmalloc",
             Self::KernelStacks => "kernel stacks",
             Self::PageTables => "page tables",
+            Self::KvmTables => "KVM page tables",
             Self::PerCpu => "per-CPU memory",
             Self::Pipes => "pipes",
             Self::Sockets => "sockets",
@@ -127,6 +131,7 @@ impl RowKind {
             Self::Anonymous
                 | Self::HugeTlb
                 | Self::PageTables
+                | Self::KvmTables
                 | Self::Sockets
                 | Self::RingBuffers
                 | Self::IoUring
@@ -155,6 +160,9 @@ pub struct Balance {
     pub suspects: Vec<Suspect>,
     /// Memory cgroups.
     pub cgroups: Cgroups,
+    /// Generations of the LRU; `None`: the kernel has no multi-gen LRU, or it is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generations: Option<Generations>,
     /// How fragmented memory is; `None` if the types of page blocks cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragmentation: Option<Fragmentation>,
@@ -545,6 +553,63 @@ impl Cgroup {
             let (usage, max) = (self.usage.get(), max.get());
             usage.saturating_add((max / 50).max(64)) >= max
         })
+    }
+}
+
+/// Generations of the multi-gen LRU: pages that can be reclaimed, by the age of their generation, as debugfs lru_gen has them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Generations {
+    /// Pages of all cgroups by age, the youngest first; ages without pages are left out.
+    pub ages: Vec<Age>,
+    /// Pages of generations whose age cannot be read.
+    pub age_not_known: PageCount,
+    /// The cgroups with the most pages, each on each node; those without pages are left out.
+    pub largest: Vec<CgroupGenerations>,
+    /// Number of all of them.
+    pub count: usize,
+}
+
+/// Pages of generations that are about as old.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Age {
+    /// The age of the oldest, in milliseconds; `None`: older than any that has a limit. The one before is the age of the youngest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub up_to_ms: Option<u64>,
+    /// Anonymous pages, shared memory among them.
+    pub anonymous: PageCount,
+    /// Pages of files.
+    pub file: PageCount,
+}
+
+/// The generations of a memory cgroup on a node.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct CgroupGenerations {
+    /// Path from the root of the hierarchy. The root has all pages where there are no memory cgroups.
+    pub path: String,
+    /// NUMA node.
+    pub node: u64,
+    /// The oldest first.
+    pub generations: Vec<Generation>,
+}
+
+/// A generation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Generation {
+    /// Its number. The largest is the youngest.
+    pub seq: u64,
+    /// Milliseconds from when it became the youngest until the end; `None` if that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_ms: Option<u64>,
+    /// Anonymous pages, shared memory among them.
+    pub anonymous: PageCount,
+    /// Pages of files.
+    pub file: PageCount,
+}
+
+impl Generation {
+    /// Returns all its pages.
+    pub fn pages(&self) -> PageCount {
+        self.anonymous + self.file
     }
 }
 

@@ -63,10 +63,11 @@ fn recorded(kind: RowKind, pages: u64, owners: &[Owner]) -> (Vec<Suspect>, u64) 
 /// Whether the owners of a row are suspects, and not the row.
 fn is_open(kind: RowKind) -> bool {
     use RowKind::{
-        Anonymous, Cma, File, HugeTlb, IoUring, PageTables, RingBuffers, Shmem, Slab, Sockets, Vmalloc,
-        Zsmalloc,
+        Anonymous, Cma, File, HugeTlb, IoUring, KvmTables, PageTables, RingBuffers, Shmem, Slab, Sockets,
+        Vmalloc, Zsmalloc,
     };
-    let of_users = matches!(kind, Anonymous | File | HugeTlb | IoUring | PageTables | Shmem | Sockets);
+    let of_users =
+        matches!(kind, Anonymous | File | HugeTlb | IoUring | KvmTables | PageTables | Shmem | Sockets);
     of_users || matches!(kind, Cma | RingBuffers | Slab | Vmalloc | Zsmalloc)
 }
 

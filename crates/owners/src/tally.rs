@@ -195,6 +195,8 @@ pub(crate) struct Rules<'a> {
     /// Addresses of the chunks of per-CPU memory, ascending.
     pub(crate) chunks: Vec<u64>,
     pub(crate) blocks: PageBlocks,
+    /// The end of the machine's pages.
+    pub(crate) end: Pfn,
 }
 
 /// Called with runs of pages.

@@ -12,7 +12,7 @@ use pagehaul_kernel::{Kernel, VirtualMemory};
 use pagehaul_machine::{PageCount, PageSize};
 use pagehaul_owners::{Balance, Effort, References, RowKind, balance};
 use pagehaul_physmem::{MapPolicy, PhysMemory, Wrapped};
-use pagehaul_synth::{Arm64, Era, Inside, Kind, Machine, Noise, Task, Unmarked};
+use pagehaul_synth::{Arm64, Era, Guest, Inside, Kind, Machine, Noise, Task, Unmarked};
 use pagehaul_test_support::served::Served;
 use pagehaul_vmcore::Source;
 
@@ -203,4 +203,65 @@ fn damaged_memory_ends() {
         explained += usize::from(of(&path).is_some());
     }
     assert!(explained > 0, "some keep their symbols");
+}
+
+#[test]
+fn page_tables_of_guests_are_those_that_their_roots_and_lists_lead_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("vmcore");
+    // Three tables below a root, one twice; tables of shadow paging; a table that nothing leads to.
+    let first = Guest {
+        shadows: vec![0x3500, 0x3501],
+        tables: vec![
+            (0x3510, 4, None),
+            (0x3511, 3, Some(0x3510)),
+            (0x3512, 2, Some(0x3511)),
+            (0x3513, 1, Some(0x3512)),
+            (0x3513, 1, Some(0x3512)),
+        ],
+        // A page of the guest, a large page, one of another guest's tables below a last level, pages that do not exist.
+        entries: vec![
+            (0x3513, 0x3600 << 12 | 7),
+            (0x3512, 0x3521 << 12 | 0x87),
+            (0x3512, 0x2_0000_0000 << 12 | 7),
+            (0x3513, 0x3530 << 12 | 7),
+            (0x3511, 0x3601 << 12 | 7),
+            (0x3510, 1 << 63),
+        ],
+    };
+    let second = Guest { tables: vec![(0x3520, 4, None), (0x3521, 3, Some(0x3520))], ..Guest::default() };
+    let with = |guests| {
+        let mut machine = Machine::new(Era::V6_12);
+        machine.inside(0x4000, &Inside { guests, ..inside() });
+        blocks(&mut machine, 0x2000);
+        for pfn in 0x3500..0x3610 {
+            machine.kernel(pfn);
+        }
+        machine.build().elf().write(&path).unwrap();
+        of(&path).unwrap()
+    };
+    let found = with(Some(vec![first, second]));
+    assert_eq!(owners(&found, RowKind::KvmTables), [("init/1", 8)]);
+    let without = with(Some(Vec::new()));
+    assert_eq!(without.pages(RowKind::KvmTables).get(), 0);
+    assert_eq!(without.sum(), found.sum());
+    assert_eq!(with(None).pages(RowKind::NoOwner), without.pages(RowKind::NoOwner));
+    let said = |found: &Balance| found.missing.iter().any(|why| why.contains("KVM"));
+    assert!(!said(&found) && !said(&without), "{:?}", found.missing);
+}
+
+#[test]
+fn fragments_of_packets_have_the_block_that_they_are_a_part_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("vmcore");
+    // The head of one block, the third page of another, and a single page.
+    let sockets = vec![vec![0x3310], vec![0x3322, 0x3330]];
+    let mut machine = Machine::new(Era::V6_12);
+    machine
+        .inside(0x4000, &Inside { unmarked: Some(Unmarked { sockets, ..Unmarked::default() }), ..inside() });
+    blocks(&mut machine, 0x2000);
+    machine.page(Kind::Compound, 0x3310, 2).page(Kind::Compound, 0x3320, 3).kernel(0x3330);
+    machine.build().elf().write(&path).unwrap();
+    let found = of(&path).unwrap();
+    assert_eq!(owners(&found, RowKind::Sockets), [("init/1", 4 + 8 + 1)]);
 }

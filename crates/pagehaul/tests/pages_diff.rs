@@ -148,6 +148,29 @@ fn pages_that_the_machine_does_not_have_are_not_undecided() {
 }
 
 #[test]
+fn a_lost_page_of_struct_pages_is_said_even_if_the_dump_says_that_it_is_complete() {
+    let setup = setup(1);
+    setup.succeeds(&["convert", "-d", "0", "-c", "zlib", "vmcore", "dump"]);
+    let page: Value =
+        serde_json::from_str(&setup.succeeds(&["pages", "--pfn", "0x2000", "--json", "dump"])).unwrap();
+    let at = page["struct_page"]["address"].as_u64().unwrap() & !0xfff;
+    let at = format!("{at:#x}");
+    let contents = setup.run(&["read", "--virt", &at, "--len", "4K", "--format", "raw", "dump"]).stdout;
+    let mut damaged = fs::read(setup.path("dump")).unwrap();
+    damage(&mut damaged, frame(&fs::read(setup.path("vmcore")).unwrap(), &contents));
+    fs::write(setup.path("damaged"), damaged).unwrap();
+    for arguments in [&["pages"][..], &["pages", "--owners"], &["triage", "--section", "memory"]] {
+        let ran = setup.run(&[arguments, &["damaged"]].concat());
+        let said = String::from_utf8(ran.stdout).unwrap();
+        assert_eq!(ran.status.code(), Some(3), "{arguments:?}: {said}");
+        assert!(
+            said.contains("are damaged or missing, though it says that it is complete"),
+            "{arguments:?}: {said}"
+        );
+    }
+}
+
+#[test]
 fn what_is_no_moment_is_refused() {
     let setup = setup(1);
     let owners = setup.succeeds(&["pages", "--owners", "--json", "vmcore"]);
@@ -167,6 +190,19 @@ fn what_is_no_moment_is_refused() {
         .unwrap();
     let said = setup.fails(&["pages", "diff", "vmcore", "arm64"], 1);
     assert!(said.contains("pages of 4096 and 16384 bytes"), "{said}");
+}
+
+/// Returns the PFN of a page of an ELF vmcore with these contents.
+fn frame(vmcore: &[u8], contents: &[u8]) -> u64 {
+    let number = |at: usize| u64::from_le_bytes(*vmcore[at..].first_chunk().unwrap());
+    let count = u16::from_le_bytes(*vmcore[56..].first_chunk().unwrap());
+    let headers = (0..usize::from(count)).map(|header| number(32) as usize + 56 * header);
+    let found = headers.filter(|header| vmcore[*header] == 1).find_map(|header| {
+        let [offset, paddr, size] = [8, 24, 32].map(|at| number(header + at));
+        let pages = vmcore[offset as usize..(offset + size) as usize].as_chunks::<4096>().0;
+        Some(paddr / 4096 + pages.iter().position(|page| page == contents)? as u64)
+    });
+    found.unwrap()
 }
 
 /// Damages the data of a page in a dump of all pages, of blocks of 4 KiB, that says it is complete.
@@ -192,8 +228,22 @@ fn a_lost_page_of_the_kernel_is_said_even_if_the_dump_says_that_it_is_complete()
     let said = String::from_utf8(ran.stdout).unwrap();
     assert_eq!(ran.status.code(), Some(3), "{said}");
     assert!(said.contains("note: owners: a page that it needs could not be read"), "{said}");
+    let is_damaged = "are damaged or missing, though it says that it is complete";
+    assert!(said.contains(is_damaged), "{said}");
     let ran = setup.run(&["pages", "diff", "dump", "damaged"]);
     assert_eq!(ran.status.code(), Some(3), "{}", String::from_utf8_lossy(&ran.stdout));
+    // Other commands, of which `pages` without --owners does not need that page.
+    for arguments in [&["triage"][..], &["triage", "--section", "memory"], &["triage", "--json"], &["pages"]]
+    {
+        let whole = setup.run(&[arguments, &["dump"]].concat());
+        assert_eq!(whole.status.code(), Some(0), "{arguments:?}");
+        assert!(!String::from_utf8_lossy(&whole.stdout).contains(is_damaged), "{arguments:?}");
+        let ran = setup.run(&[arguments, &["damaged"]].concat());
+        let said = String::from_utf8(ran.stdout).unwrap();
+        let is_needed = arguments != ["pages"];
+        assert_eq!(ran.status.code(), Some(if is_needed { 3 } else { 0 }), "{arguments:?}: {said}");
+        assert_eq!(said.contains(is_damaged), is_needed, "{arguments:?}: {said}");
+    }
     let said = setup.fails(&["pages", "--owners", "--interval", "1", "dump"], 2);
     assert!(said.contains("--interval needs --live"), "{said}");
 }

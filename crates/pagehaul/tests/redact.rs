@@ -10,7 +10,7 @@ use std::fs;
 
 use common::sections::SECTIONS;
 use common::setup::Setup;
-use pagehaul_synth::{Era, Inside, Machine, Message, Task, Unmarked};
+use pagehaul_synth::{Cgroup, Cgroups, Era, Guest, Inside, Machine, Message, Task, Unmarked};
 use serde_json::Value;
 
 const SECRETS: [&str; 5] = ["ledgerd", "trader", "nas01", "acme", "lv_orders"];
@@ -50,10 +50,25 @@ fn setup() -> Setup {
                 io_uring: vec![vec![0x3400]],
                 ..Unmarked::default()
             }),
+            cgroups: Some(Cgroups {
+                old: false,
+                groups: ["", "acme"]
+                    .map(|name| Cgroup {
+                        name,
+                        usage: 100,
+                        generations: true,
+                        max_seq: 3,
+                        ages: [50; 4],
+                        pages: vec![(0, 0, 0, 100)],
+                        ..Cgroup::default()
+                    })
+                    .into(),
+            }),
+            guests: Some(vec![Guest { tables: vec![(0x3401, 4, None)], ..Guest::default() }]),
             spread: false,
         },
     );
-    for pfn in 0x3100..0x3401 {
+    for pfn in 0x3100..0x3402 {
         machine.kernel(pfn);
     }
     let message = |nanoseconds, text| Message { nanoseconds, level: 3, caller: 7, text };
@@ -86,7 +101,15 @@ fn no_report_has_a_name_of_the_site() {
     }
     setup.succeeds(&["triage", "nas01/vmcore", "--redact", "key", "--html", "page.html"]);
     let owners = setup.succeeds(&["pages", "--owners", "nas01/vmcore"]);
-    assert!(owners.contains("instances/acme") && owners.contains("ledgerd/20"), "{owners}");
+    for named in ["instances/acme", "ledgerd/20", "/acme "] {
+        assert!(owners.contains(named), "{named}: {owners}");
+    }
+    let owners = setup.succeeds(&["pages", "--owners", "nas01/vmcore", "--json"]);
+    let owners: Value = serde_json::from_str(&owners).unwrap();
+    let guests = owners["rows"].as_array().unwrap().iter().find(|row| row["kind"] == "kvm_tables").unwrap();
+    assert_eq!(guests["owners"][0]["name"], "ledgerd/20");
+    let lists = owners["generations"]["largest"].as_array().unwrap();
+    assert!(lists.iter().any(|of| of["path"] == "/acme"), "{owners}");
     let mut reports = vec![
         summary,
         setup.succeeds(&["pages", "--owners", "nas01/vmcore", "--redact", "key"]),

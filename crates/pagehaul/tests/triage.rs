@@ -40,6 +40,8 @@ fn inside() -> Inside {
         modules: vec![("ext4", 1 << 20), ("virtio_blk", 1 << 15)],
         recorded: None,
         unmarked: None,
+        cgroups: None,
+        guests: None,
         spread: false,
     }
 }

@@ -1,8 +1,8 @@
 //! Redacts who owns the memory.
 
 use pagehaul_owners::{
-    Allocation, Balance, Cgroup, Cgroups, FileDetail, Kmemleak, KmemleakUser, Owner, Row, RowKind, Site,
-    Sites, SlabUser, SlabUsers, Spoiler, Stacks, Suspect,
+    Allocation, Balance, Cgroup, CgroupGenerations, Cgroups, FileDetail, Generations, Kmemleak, KmemleakUser,
+    Owner, Row, RowKind, Site, Sites, SlabUser, SlabUsers, Spoiler, Stacks, Suspect,
 };
 
 use crate::Redaction;
@@ -23,6 +23,7 @@ impl Redaction {
             outside: _,
             suspects,
             cgroups,
+            generations,
             fragmentation,
             stacks,
             sites,
@@ -51,6 +52,10 @@ impl Redaction {
         suspects.iter_mut().for_each(|suspect| self.suspect(suspect));
         let Cgroups { largest, count: _, removed: _, removed_pages: _ } = cgroups;
         largest.iter_mut().for_each(|cgroup| self.cgroup(cgroup));
+        let lists = generations.iter_mut().flat_map(|Generations { largest, .. }| largest);
+        for CgroupGenerations { path, node: _, generations: _ } in lists {
+            *path = self.cgroup_path(path);
+        }
         for Spoiler { kind, name, blocks: _, pages: _ } in
             fragmentation.iter_mut().flat_map(|it| &mut it.spoilt_by)
         {
@@ -101,7 +106,7 @@ impl Redaction {
             _ if is_file => self.name("path", name),
             RowKind::Anonymous | RowKind::File | RowKind::Shmem | RowKind::HugeTlb => self.process(name),
             RowKind::PageTables | RowKind::KernelStacks | RowKind::Pipes => self.process(name),
-            RowKind::Sockets | RowKind::IoUring => self.process(name),
+            RowKind::Sockets | RowKind::IoUring | RowKind::KvmTables => self.process(name),
             RowKind::Vmalloc | RowKind::RingBuffers if name.starts_with(MAP) => self.map(name),
             RowKind::RingBuffers => match name.strip_prefix("tracefs instances/") {
                 Some(instance) => format!("tracefs instances/{}", self.name("path", instance)),
@@ -163,12 +168,14 @@ impl Redaction {
             processes: _,
             process,
         } = cgroup;
-        if path != "/" {
-            *path = self.name("path", path);
-        }
+        *path = self.cgroup_path(path);
         if let Some(process) = process {
             *process = self.process(process);
         }
+    }
+
+    fn cgroup_path(&self, path: &str) -> String {
+        if path == "/" { path.to_owned() } else { self.name("path", path) }
     }
 
     /// `comm/pid`, or a phrase of ours.

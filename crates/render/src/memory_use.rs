@@ -176,6 +176,7 @@ fn color(name: &str) -> &'static str {
         "vmalloc" => "#86aede",
         "kernel stacks" => "#a9c5e8",
         "page tables" => "#7cc7c1",
+        "KVM page tables" => "#9bd1b4",
         "per-CPU memory" => "#b7c7b0",
         "pipes" => "#cbb89b",
         "page pools" => "#dba9b6",

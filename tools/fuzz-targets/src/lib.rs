@@ -19,8 +19,8 @@ use pagehaul_physmem::file::ReadAt;
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, PageState, PhysMemory, Piece, RangeMap, ReadError, View};
 use pagehaul_run::Progress;
 use pagehaul_synth::{
-    Arm64, Depot, Era, Image, Inside, LOG_PAGES, Machine, Message, Recorded, Riscv64, Task, Tracked,
-    Unmarked, note,
+    Arm64, Cgroup, Cgroups, Depot, Era, Guest, Image, Inside, LOG_PAGES, Machine, Message, Recorded, Riscv64,
+    Task, Tracked, Unmarked, note,
 };
 use pagehaul_vmcore::{Source, sweep};
 
@@ -309,6 +309,27 @@ fn inside() -> Inside {
             sockets: vec![vec![0x1f48, 0x1f49], vec![]],
             io_uring: vec![vec![0x1f4c]],
         }),
+        cgroups: Some(Cgroups {
+            old: true,
+            groups: ["", "a", "b"]
+                .map(|name| Cgroup {
+                    name,
+                    usage: 40,
+                    swap: 50,
+                    generations: true,
+                    max_seq: 5,
+                    min_seq: [2, 3],
+                    ages: [9, 8, 70, 60],
+                    pages: vec![(0, 0, 0, 3), (2, 1, 1, 7)],
+                    ..Cgroup::default()
+                })
+                .into(),
+        }),
+        guests: Some(vec![Guest {
+            shadows: vec![0x1f50],
+            tables: vec![(0x1f51, 3, None), (0x1f52, 2, Some(0x1f51)), (0x1f53, 1, Some(0x1f52))],
+            entries: vec![(0x1f52, 0x1f54 << 12 | 7)],
+        }]),
         spread: false,
     }
 }

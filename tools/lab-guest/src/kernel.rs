@@ -43,8 +43,8 @@ pub fn load_module(path: &Path, parameters: &str) -> Result<()> {
     let result = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), parameters.as_ptr(), 0) };
     if result != 0 {
         let why = std::io::Error::last_os_error();
-        // The machine lacks the device (ENODEV), or the module is loaded already.
-        if !matches!(why.raw_os_error(), Some(libc::ENODEV | libc::EEXIST)) {
+        // The machine lacks the device (ENODEV) or its CPU the feature (EOPNOTSUPP), or the module is loaded already.
+        if !matches!(why.raw_os_error(), Some(libc::ENODEV | libc::EOPNOTSUPP | libc::EEXIST)) {
             return Err(format!("loading {}: {why}", path.display()));
         }
         notify_host(message::STEP, &format!("{} not loaded: {why}", path.display()));

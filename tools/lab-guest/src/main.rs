@@ -8,6 +8,7 @@ mod child;
 mod crash;
 mod crowd;
 mod fill;
+mod guest;
 mod kernel;
 mod keys;
 mod owned;

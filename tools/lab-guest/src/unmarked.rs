@@ -1,6 +1,7 @@
-//! Memory whose pages do not say whose they are, for the scenario `owners`: ring buffers, sockets, io_uring, zram, and what a module
-//! leaks. `tools/lab/oracle/owners.py` expects the sizes.
+//! Memory whose pages do not say whose they are, for the scenario `owners`: ring buffers, sockets, io_uring, a guest of KVM, zram, and what
+//! a module leaks. `tools/lab/oracle/owners.py` expects the sizes.
 
+use crate::guest;
 use crate::kernel::load_module;
 use crate::system::{check, mount, set};
 use crate::{Result, notify_host};
@@ -27,6 +28,7 @@ pub fn take() -> Result<Vec<OwnedFd>> {
     ring_buffers()?;
     let mut held: Vec<OwnedFd> = sockets()?.into();
     held.push(io_uring()?);
+    held.extend(guest::run()?);
     zram()?;
     if Path::new(SCENARIO_MODULE).exists() {
         load_module(Path::new(SCENARIO_MODULE), "scene=leak")?;

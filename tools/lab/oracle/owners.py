@@ -8,6 +8,7 @@ import sys
 import tempfile
 
 import balance
+import cgroups
 import drgn
 
 MIB = 1 << 20
@@ -77,6 +78,11 @@ def truths(report, console):
         least, most = [number * MIB / page for number in (mib if isinstance(mib, tuple) else (mib, mib))]
         most = most * 1.02 + 64 if name else row["pages"]
         check(least <= pages <= most, f"{kind} {name or ''}: {pages} pages, the guest took {least:.0f}")
+    if steps(console, " ran a guest of KVM"):
+        # A root of four or five levels, and tables that lead to a page below 64 KiB and one below 4 GiB. An identity has the counter.
+        owners = rows.get("kvm_tables", {"owners": []})["owners"]
+        check([owner["name"].split("/")[0] for owner in owners] == ["scene-holder"] and owners[0]["pages"] in (6, 7),
+              f"page tables of KVM: {[(owner['name'], owner['pages']) for owner in owners]}")
     # What zram itself says.
     (compressed,) = steps(console, " zram ")
     pages = rows.get("zsmalloc", {"pages": 0})["pages"]
@@ -115,7 +121,9 @@ def main():
         prog = drgn.Program()
         prog.set_core_dump(vmcore)
         prog.load_debug_info(vmlinux)
-        balance.compare(report, prog, lambda what, same, total: check(same == total, f"{what}: {same} of {total} equal"))
+        row = lambda what, same, total: check(same == total, f"{what}: {same} of {total} equal")
+        balance.compare(report, prog, row)
+        cgroups.compare(report, prog, row)
     unknown = sum(row["pages"] for row in report["rows"] if row["kind"] == "no_owner")
     print(f"     no owner known: {unknown} of {report['managed']} pages, {100 * unknown / report['managed']:.2f} %")
     with tempfile.TemporaryDirectory() as directory:

@@ -38,8 +38,8 @@ const KEYS: [&str; 15] = [
 /// What the scenarios `keys` and `patterns` need besides: a file system, and checksums that it asks for without naming the module.
 const PATTERNS: [&str; 2] = ["xfs", "libcrc32c"];
 
-/// What the scenario `owners` needs besides: a compressed disk, and what compresses.
-const OWNERS: [&str; 4] = ["zsmalloc", "lzo", "lzo_rle", "zram"];
+/// What the scenario `owners` needs besides: a compressed disk, what compresses, and guests on CPUs that can have them.
+const OWNERS: [&str; 5] = ["zsmalloc", "lzo", "lzo_rle", "zram", "kvm_amd"];
 
 /// Builds the initramfs of the kernel that crashes. It contains the capture kernel and its initramfs, which also has
 /// pagehaul, and the module of a scenario. Both kernels load `modules`, too.

@@ -11,7 +11,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use common::{pagehaul, succeeds};
-use lab::{Config, Crash, owned};
+use lab::{Config, Crash, oracle, owned};
 use lab_guest::Class;
 use lab_guest::pattern::{IN_SWAP_CACHE, PAGE, PAGES, Pattern, TAG};
 use lab_guest::stamp::{self, StampCheck};
@@ -189,6 +189,14 @@ fn check(crash: &Crash, kernel: &str, nodes: u32) {
     }
 }
 
+/// Compares the ages of the LRU's generations and the swap of the guest's cgroups with what drgn finds.
+fn compare_cgroups(crash: &Crash, kernel: &str) {
+    let mut drgn = oracle::script("cgroups.py").unwrap();
+    drgn.arg(lab::build::pagehaul_of_tests().unwrap()).args([crash.vmcore(), crash.vmlinux().unwrap()]);
+    let output = drgn.output().unwrap();
+    assert!(output.status.success(), "{kernel}: {output:?}");
+}
+
 #[test]
 fn only_pages_of_chosen_owners_are_in_the_dump() {
     common::each_crash([&["6.12"], &["6.1", "6.12"]], owned::with_keys, |kernel, crash| {
@@ -201,11 +209,17 @@ fn only_pages_of_chosen_owners_are_in_the_dump() {
 fn cgroups_of_v1_are_found() {
     let guest =
         |kernel: &str| Config { append: "lab.cgroups=v1".into(), nodes: 2, ..owned::with_patterns(kernel) };
-    common::each_crash([&[], &["6.1"]], guest, |kernel, crash| check(crash, kernel, 2));
+    common::each_crash([&[], &["6.1"]], guest, |kernel, crash| {
+        check(crash, kernel, 2);
+        compare_cgroups(crash, kernel);
+    });
 }
 
 #[test]
 fn pages_that_are_balanced_among_nodes_are_kept() {
     let guest = |kernel: &str| Config { nodes: 2, ..owned::with_patterns(kernel) };
-    common::each_crash([&[], &["6.12"]], guest, |kernel, crash| check(crash, kernel, 2));
+    common::each_crash([&[], &["6.12"]], guest, |kernel, crash| {
+        check(crash, kernel, 2);
+        compare_cgroups(crash, kernel);
+    });
 }

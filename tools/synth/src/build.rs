@@ -108,6 +108,9 @@ fn build(machine: &Machine) -> Image {
     for (pfn, links) in &machine.listed {
         writer.listed(*pfn, *links);
     }
+    for (pfn, value) in &machine.privates {
+        writer.private(*pfn, *value);
+    }
     for block in &machine.blocks {
         // A stamped gigantic page would make a file of 1 GiB.
         let stamped = if block.order > LARGEST_STAMPED { 1 } else { 1 << block.order };

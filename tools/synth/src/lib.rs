@@ -70,7 +70,9 @@ pub use flat::{Records, flatten};
 pub use foreign::Foreign;
 pub use image::Image;
 pub use info::CRASH_TIME;
-pub use inside::{Depot, Inside, Recorded, Task, Tracked, Unmarked, numbered_functions};
+pub use inside::{
+    Cgroup, Cgroups, Depot, Guest, Inside, Recorded, Task, Tracked, Unmarked, numbered_functions,
+};
 #[cfg(feature = "dumps")]
 pub use kdump::Kdump;
 pub use log::{LOG_PAGES, Message};

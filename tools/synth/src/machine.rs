@@ -21,6 +21,8 @@ pub struct Machine {
     pub(crate) poisoned: Vec<u64>,
     /// Free pages on lists other than the buddy allocator's, and their links.
     pub(crate) listed: Vec<(u64, [u64; 2])>,
+    /// Pages whose `private` points to something.
+    pub(crate) privates: Vec<(u64, u64)>,
     pub(crate) contents: BTreeMap<u64, Content>,
     /// Contents of frames of 4 KiB.
     pub(crate) frames: BTreeMap<u64, Content>,
@@ -51,6 +53,7 @@ impl Machine {
             blocks: Vec::new(),
             poisoned: Vec::new(),
             listed: Vec::new(),
+            privates: Vec::new(),
             contents: BTreeMap::new(),
             frames: BTreeMap::new(),
             mappings: Vec::new(),

@@ -78,6 +78,11 @@ impl<T: StructPages> Writer<'_, T> {
         self.put(pfn, self.setup.era.fields(), &Head { refcount: 0, lru, ..Head::blank() });
     }
 
+    /// Sets `private`.
+    pub fn private(&mut self, pfn: u64, value: u64) {
+        self.pages.write(pfn, self.setup.era.fields().private, &value.to_le_bytes());
+    }
+
     /// Returns the head of `block`, or its only page.
     fn head(&self, block: Block) -> Head {
         let era = self.setup.era;

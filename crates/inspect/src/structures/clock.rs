@@ -16,14 +16,15 @@ pub(crate) fn scheduler_clock(machine: &Machine<'_>) -> Result<u64, Fault> {
 }
 
 /// The time in ticks of the timer interrupt.
-pub(crate) struct Ticks {
+pub struct Ticks {
     /// `jiffies`.
     pub(crate) now: u64,
     per_second: u64,
 }
 
 impl Ticks {
-    pub(crate) fn new(machine: &Machine<'_>) -> Result<Self, Fault> {
+    /// Reads the time, and finds how many ticks a second has.
+    pub fn new(machine: &Machine<'_>) -> Result<Self, Fault> {
         let uptime = scheduler_clock(machine)? as f64 / 1e9;
         let now = machine.u64("jiffies_64")?;
         // BTF has no CONFIG_HZ: it is the one that makes both clocks agree. jiffies starts 300 s before 32 bits overflow.
@@ -36,5 +37,13 @@ impl Ticks {
     /// Returns the seconds from `jiffies` until now, negative if it is in the future.
     pub(crate) fn seconds_since(&self, jiffies: u64) -> f64 {
         self.now.wrapping_sub(jiffies) as i64 as f64 / self.per_second as f64
+    }
+
+    /// Returns the milliseconds from `jiffies` until now; `None` if it is in the future, or before the kernel's first tick.
+    pub fn milliseconds_since(&self, jiffies: u64) -> Option<u64> {
+        // INITIAL_JIFFIES: 300 s before 32 bits overflow.
+        let first = (1_u64 << 32) - 300 * self.per_second;
+        let passed = self.now.checked_sub(jiffies).filter(|_| jiffies >= first)?;
+        Some(u128::from(passed).saturating_mul(1000).div_euclid(self.per_second.into()) as u64)
     }
 }

@@ -4,6 +4,7 @@ mod bpf;
 mod cma;
 pub(crate) mod holders;
 mod io_uring;
+mod kvm;
 mod open_files;
 mod per_cpu_lists;
 mod perf;
@@ -17,7 +18,7 @@ use std::ops::Range;
 
 use pagehaul_btf::{Fault, Object};
 use pagehaul_inspect::{Machine, Tasks};
-use pagehaul_kernel::{Kernel, Memmap};
+use pagehaul_kernel::{Kernel, Memmap, StructPage};
 use pagehaul_machine::{PageCount, Pfn, PhysAddr, VirtAddr};
 use pagehaul_physmem::{PhysMemory, View};
 
@@ -45,6 +46,8 @@ pub(crate) struct Walks<'a> {
     /// Pages of stacks that CPUs keep for new tasks.
     pub(crate) kept_stacks: PageCount,
     pub(crate) packets: Packets,
+    /// Roots among KVM's page tables, which no counter has.
+    pub(crate) kvm_roots: PageCount,
 }
 
 impl<'a> Walks<'a> {
@@ -70,6 +73,7 @@ impl<'a> Walks<'a> {
             changing: Vec::new(),
             kept_stacks: PageCount::ZERO,
             packets: Packets::default(),
+            kvm_roots: PageCount::ZERO,
         }
     }
 }
@@ -82,7 +86,7 @@ impl Walks<'_> {
     }
 
     /// Returns its parts, each of which can be run alone.
-    pub(crate) fn parts() -> [fn(&mut Self); 6] {
+    pub(crate) fn parts() -> [fn(&mut Self); 7] {
         [
             Self::per_cpu_lists,
             Self::vmalloc,
@@ -90,6 +94,7 @@ impl Walks<'_> {
             Self::open_files,
             Self::ring_buffers,
             Self::cma,
+            Self::kvm,
         ]
     }
 
@@ -103,6 +108,14 @@ impl Walks<'_> {
         if let Some(pfn) = self.memmap.pfn(VirtAddr::new(address)) {
             self.claims.add(pfn..pfn + PageCount::new(1), claimant);
         }
+    }
+
+    /// Claims the block that the page whose struct page is at an address is a part of. Pages of a compound page count as their head does.
+    fn claim_block_of(&mut self, address: u64, claimant: ClaimantId) {
+        let mut bytes = vec![0; self.kernel.struct_page_size()];
+        let read = self.machine.memory().read(address, &mut bytes);
+        let head = read.ok().and_then(|()| StructPage::of(self.kernel, address, &bytes).head());
+        self.claim_struct_page(head.unwrap_or(address), claimant);
     }
 
     /// Claims the pages of an array of pointers to struct pages, and of as many as the machine can have.
@@ -130,10 +143,15 @@ impl Walks<'_> {
 
     /// Claims a block of pages that the kernel has at an address.
     fn claim_block_at(&mut self, address: u64, pages: u64, claimant: ClaimantId) -> Result<(), Fault> {
-        let found = self.kernel.space().translator().translate(self.view.as_mut(), address)?;
-        let pfn = PhysAddr::new(found.paddr).pfn(self.kernel.page_size());
+        let pfn = self.pfn_at(address)?;
         self.claims.add(pfn..pfn + PageCount::new(pages), claimant);
         Ok(())
+    }
+
+    /// Returns the page that the kernel has at an address.
+    fn pfn_at(&mut self, address: u64) -> Result<Pfn, Fault> {
+        let found = self.kernel.space().translator().translate(self.view.as_mut(), address)?;
+        Ok(PhysAddr::new(found.paddr).pfn(self.kernel.page_size()))
     }
 
     fn missing(&mut self, what: &str, why: impl std::fmt::Display) {

@@ -1,6 +1,7 @@
 //! Packets in the queues of sockets: the pages that they are made of. Small packets are objects of slab caches, and not among them.
 
 use pagehaul_btf::{Fault, Object};
+use pagehaul_machine::PageCount;
 use pagehaul_present::number::{count, counted};
 
 use super::Walks;
@@ -107,9 +108,13 @@ impl<'a> Walks<'a> {
             return Err(Fault::NotRead(format!("more than {} packets are not read", count(most))));
         }
         let head = packet.get("head")?.pointer()?;
-        // The head of others is of a slab cache, or of large kmalloc.
+        // A part of a block that a CPU or a device has for packets. The head of others is of a slab cache, or of large kmalloc.
         if packet.number("head_frag")? != 0 {
-            self.claim_at(head, claimant)?;
+            let pfn = self.pfn_at(head)?;
+            match self.memmap.struct_page(pfn) {
+                Some(page) => self.claim_block_of(page.get(), claimant),
+                None => self.claims.add(pfn..pfn + PageCount::new(1), claimant),
+            }
         }
         if packet.number("data_len")? == 0 {
             return Ok(());
@@ -122,7 +127,7 @@ impl<'a> Walks<'a> {
             // `netmem` since 21d2e6737c97 (6.9), of which the lowest bit tells memory of devices.
             let page = fragments.index(number)?.any(&["netmem", "bv_page"])?.pointer()?;
             if page & 1 == 0 {
-                self.claim_struct_page(page, claimant);
+                self.claim_block_of(page, claimant);
             }
         }
         // Packets that were joined (GRO, fragments of IP). Theirs have none.

@@ -17,8 +17,8 @@ use crate::printed;
 ///
 /// Needs no debug symbols: VMCOREINFO in the dump describes the log. Inconsistent records are skipped and counted.
 ///
-/// Exit status: 0, the log was printed; 1, the dump cannot be read; 2, the command line is wrong; 3, the dump is incomplete, and what it
-/// has of the log was printed.
+/// Exit status: 0, the log was printed; 1, the dump cannot be read; 2, the command line is wrong; 3, the dump is incomplete, or a page
+/// that was needed is damaged, and what it has of the log was printed.
 #[derive(Debug, Args)]
 pub(crate) struct DmesgArguments {
     #[command(flatten)]

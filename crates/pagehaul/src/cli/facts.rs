@@ -23,8 +23,8 @@ use crate::sandbox::{self, Sandbox};
 /// (.facts.json.zst) can take the place of DUMP; pagehaul-fleet makes tables of it. So can the records that a crash left in pstore
 /// (/sys/fs/pstore/dmesg-*, also as systemd-pstore keeps them), all of one crash. docs/schema.md describes the fields.
 ///
-/// Exit status: 0, the facts were printed; 1, the dump cannot be read; 2, the command line is wrong; 3, the dump is incomplete, or the
-/// records of pstore are, and the facts that it has were printed.
+/// Exit status: 0, the facts were printed; 1, the dump cannot be read; 2, the command line is wrong; 3, the dump or the records of pstore
+/// are incomplete, or a page that was needed is damaged, and the facts that it has were printed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul facts dump

@@ -38,8 +38,8 @@ use crate::usage;
 /// With --live it reads the running kernel, whose pages change meanwhile; with --interval it prints what grew since the last time.
 /// `pages diff` says what grew between two dumps, or between outputs of --owners --json.
 ///
-/// Exit status: 0, the pages were counted; 1, the dump cannot be read; 2, the command line is wrong; 3, the dump is incomplete, and what
-/// is there was counted.
+/// Exit status: 0, the pages were counted; 1, the dump cannot be read; 2, the command line is wrong; 3, the dump is incomplete, or a page
+/// that was needed is damaged, and what is there was counted.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,

@@ -47,7 +47,7 @@ const UNWOUND: usize = 20_000;
 /// the records that a crash left in pstore it shows what the log tells, with --json the facts.
 ///
 /// Exit status: 0, the report was printed; 1, the dump cannot be read, or has neither symbols nor a log; 2, the command line is wrong; 3,
-/// the dump is incomplete, or the records of pstore are: what is there was reported.
+/// the dump or the records of pstore are incomplete, or a page that was needed is damaged: what is there was reported.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -132,7 +132,7 @@ enum TriageCommand {
 /// Both can be of different kernels: stacks are compared by their functions.
 ///
 /// Exit status: 0, the changes were printed; 1, a dump cannot be read, or has neither symbols nor a log; 2, the command line is wrong; 3, a
-/// dump is incomplete, and what is there was compared.
+/// dump is incomplete, or a page that was needed is damaged, and what is there was compared.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul triage diff idle stalled
@@ -315,7 +315,9 @@ fn explain_source<T>(
     let log = KernelLog::read_unerased(memory);
     let mut machine = match Machine::open(&kernel, &virtual_memory, memory.notes()) {
         // The notes and the log say much of a crash. A whole dump without them has nothing to show.
-        Err(why) if !live && !completeness::has_failed() && (log.is_ok() || source.lacks_pages()) => {
+        Err(why)
+            if !live && !completeness::has_failed() && (log.is_ok() || completeness::has_lost(source)) =>
+        {
             Machine::without_symbols(&kernel, &virtual_memory, memory.notes(), &why)
         }
         opened => opened.with_context(|| name.clone())?,
@@ -341,6 +343,13 @@ fn explain_source<T>(
                 report.missing.push(format!("owners of memory: {}", pagehaul_present::sentence(why.chain())))
             }
         }
+    }
+    // What the owners met is damaged, too.
+    let of_dump = completeness::warnings(source).into_iter();
+    let more: Vec<String> = of_dump.filter(|why| !report.missing.contains(why)).collect();
+    report.missing.extend(more);
+    if let Some(owners) = owners.as_mut().filter(|_| completeness::has_lost(source)) {
+        owners::note_loss(owners);
     }
     if live {
         report

@@ -7,7 +7,7 @@ use pagehaul_present::html::{facts, page as build, part, tiles};
 use pagehaul_present::number::{bytes, count, percent};
 use pagehaul_present::{Table, Tone, explore, printable};
 
-use super::{allocations, cgroup_table, checks, fragments, memory_use};
+use super::{allocations, cgroup_table, checks, fragments, generation_table, memory_use};
 use crate::memory_use::STYLE;
 
 /// Builds the web page of a balance of the dump `name`.
@@ -36,6 +36,10 @@ pub fn page(balance: &Balance, name: &str) -> String {
     }
     if let Some(table) = cgroup_table(balance, balance.cgroups.largest.len()) {
         sections.push(("cgroups", "Memory cgroups", String::new(), html! { (table) }));
+    }
+    if let Some(table) = generation_table(balance).filter(|table| !table.rows.is_empty()) {
+        let about = "Pages that can be reclaimed, by the time since their generation was the youngest.";
+        sections.push(("generations", "Generations of the LRU", about.into(), html! { (table) }));
     }
     if let Some((table, lines)) = fragments(balance) {
         let body = html! { (table) pre { (lines.trim_end()) } };

@@ -57,6 +57,7 @@ pub fn text(balance: &Balance) -> String {
     let mut out = table.to_string();
     allocations::text(balance, &mut out);
     cgroups(balance, &mut out);
+    generations(balance, &mut out);
     fragmentation(balance, &mut out);
     // Writing to a string cannot fail.
     let broken: Vec<_> = balance.broken().collect();
@@ -147,6 +148,41 @@ fn cgroups(balance: &Balance, out: &mut String) {
     if cgroups.removed > 0 {
         let pages = size(cgroups.removed_pages);
         let _ = writeln!(out, "  {} removed cgroups hold {pages}", count(cgroups.removed as u64));
+    }
+}
+
+/// Formats seconds in the largest unit that they are a whole number of.
+fn in_one_unit(seconds: u64) -> String {
+    let units = [(86_400, "day"), (3_600, "h"), (60, "min"), (1, "s")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| seconds.is_multiple_of(*unit)).unwrap_or((1, "s"));
+    format!("{} {name}", seconds / unit)
+}
+
+/// Pages by the age of their generation.
+fn generation_table(balance: &Balance) -> Option<Table> {
+    let found = balance.generations.as_ref()?;
+    let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
+    let mut table = Table::new(["generations of the LRU, age", "anonymous", "files"]);
+    for age in &found.ages {
+        let name = match age.up_to_ms {
+            Some(most) => format!("up to {}", in_one_unit(most / 1000)),
+            None => "older".to_owned(),
+        };
+        table.row([name, size(age.anonymous), size(age.file)]);
+    }
+    Some(table)
+}
+
+/// Formats pages by the age of their generation.
+fn generations(balance: &Balance, out: &mut String) {
+    let (Some(table), Some(found)) = (generation_table(balance), &balance.generations) else { return };
+    if !table.rows.is_empty() {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "\n{table}");
+    }
+    if found.age_not_known > PageCount::ZERO {
+        let pages = bytes(found.age_not_known.bytes(balance.page_size));
+        let _ = writeln!(out, "  {pages} in generations whose age is not known");
     }
 }
 
@@ -257,7 +293,7 @@ fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pagehaul_owners::{Cgroups, Kmemleak, KmemleakUser, Row, RowKind};
+    use pagehaul_owners::{Age, Cgroups, Generations, Kmemleak, KmemleakUser, Row, RowKind};
 
     use super::*;
 
@@ -316,6 +352,7 @@ mod tests {
             outside: Vec::new(),
             suspects: Vec::new(),
             cgroups: Cgroups::default(),
+            generations: None,
             fragmentation: None,
             stacks: None,
             sites: None,
@@ -351,6 +388,36 @@ mod tests {
             table(2000),
             [" undecided  2,000  7.8 MiB  100.0 %", " managed    2,000  7.8 MiB  100.0 %"]
         );
+    }
+
+    #[test]
+    fn generations_have_ages_in_whole_units() {
+        let age = |up_to_ms, anonymous, file| Age {
+            up_to_ms,
+            anonymous: PageCount::new(anonymous),
+            file: PageCount::new(file),
+        };
+        let ages = vec![age(Some(1_000), 256, 0), age(Some(600_000), 0, 1), age(None, 2, 3)];
+        let found = Generations { ages, age_not_known: PageCount::new(2), ..Generations::default() };
+        let with = |generations| {
+            let mut out = String::new();
+            super::generations(&Balance { generations, ..empty() }, &mut out);
+            out.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>()
+        };
+        let lines = with(Some(found));
+        assert_eq!(
+            lines,
+            [
+                "",
+                " generations of the LRU, age  anonymous     files",
+                " up to 1 s                      1.0 MiB       0 B",
+                " up to 10 min                       0 B   4.0 KiB",
+                " older                          8.0 KiB  12.0 KiB",
+                "  8.0 KiB in generations whose age is not known",
+            ]
+        );
+        assert!(with(Some(Generations::default())).is_empty() && with(None).is_empty());
+        assert_eq!([1, 60, 90, 7_200, 86_400].map(in_one_unit), ["1 s", "1 min", "90 s", "2 h", "1 day"]);
     }
 
     #[test]

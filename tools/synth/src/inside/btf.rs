@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::cgroups::CGROUPS;
+use super::kvm::KVM;
 use super::unmarked::UNMARKED;
 
 /// A structure: name, bytes, and members with type and offset. Types are `u32`, `i64`, `*record`, `[4 u64]` or a record.
@@ -202,7 +204,7 @@ const INTEGERS: [(&str, u32, u32); 5] =
 
 /// Returns offset and type of a member.
 pub(super) fn member(record: &str, name: &str) -> (u64, &'static str) {
-    let all = RECORDS.iter().chain(&RECORDED).chain(&UNMARKED);
+    let all = RECORDS.iter().chain(&RECORDED).chain(&UNMARKED).chain(&CGROUPS).chain(&KVM);
     let members = all.into_iter().find(|(known, ..)| *known == record).map(|(.., members)| members);
     let found = members.and_then(|members| members.iter().find(|(known, ..)| *known == name));
     let Some((_, kind, offset)) = found else { panic!("{record} has no member {name}") };

@@ -2,6 +2,8 @@
 //! areas and modules.
 
 mod btf;
+mod cgroups;
+mod kvm;
 mod recorded;
 mod tables;
 mod unmarked;
@@ -11,6 +13,10 @@ use std::collections::BTreeMap;
 use crate::content::{Content, PAGE, PageBytes};
 use crate::{Machine, image_offset};
 use btf::{RECORDED, RECORDS, RUN_QUEUE_BYTES, member};
+use cgroups::CGROUPS;
+pub use cgroups::{Cgroup, Cgroups};
+pub use kvm::Guest;
+use kvm::KVM;
 pub use recorded::{Depot, Recorded, Tracked};
 pub use tables::numbered_functions;
 use unmarked::UNMARKED;
@@ -58,6 +64,10 @@ pub struct Inside {
     pub recorded: Option<Recorded>,
     /// Memory without a mark of its owner.
     pub unmarked: Option<Unmarked>,
+    /// Guests of KVM, which is built in. The first process has them. None: a kernel without KVM.
+    pub guests: Option<Vec<Guest>>,
+    /// Memory cgroups.
+    pub cgroups: Option<Cgroups>,
     /// Whether each task and each stack has pages of its own, as in a real kernel.
     pub spread: bool,
 }
@@ -98,6 +108,13 @@ impl Arena {
         }
     }
 
+    /// Returns a word that was written.
+    fn get(&self, at: u64) -> u64 {
+        let at = at.wrapping_sub(self.base);
+        let page = &self.pages[&(at / PAGE as u64)];
+        u64::from_le_bytes(*page[at as usize % PAGE..].first_chunk().expect("words are aligned"))
+    }
+
     fn word(&mut self, at: u64, word: u64) {
         self.bytes(at, &word.to_le_bytes());
     }
@@ -116,7 +133,7 @@ impl Arena {
     }
 
     fn record(&mut self, record: &str) -> u64 {
-        let all = RECORDS.iter().chain(&RECORDED).chain(&UNMARKED);
+        let all = RECORDS.iter().chain(&RECORDED).chain(&UNMARKED).chain(&CGROUPS).chain(&KVM);
         let size = all.into_iter().find(|(known, ..)| *known == record).map(|(_, size, _)| *size);
         let Some(size) = size else { panic!("no record {record}") };
         let at = self.take(size.into(), 16);
@@ -246,6 +263,18 @@ impl Machine {
             let first = heads[first + 1] - member("task_struct", "tasks").0;
             unmarked::write(&mut arena, unmarked, &place, first, &mut symbols);
         }
+        if let Some(guests) = &inside.guests {
+            let first = inside.tasks.iter().position(|task| task.pages.is_some());
+            let first = first.map(|at| heads[at + 1] - member("task_struct", "tasks").0);
+            let written = kvm::write(&mut arena, guests, base, first, &mut symbols);
+            for (pfn, page) in written.tables {
+                self.frames.insert(pfn, Content::Bytes(Box::new(page)));
+            }
+            self.privates.extend(written.privates);
+        }
+        if let Some(cgroups) = &inside.cgroups {
+            cgroups::write(&mut arena, cgroups, inside.clock, &mut symbols);
+        }
         areas(&mut arena, inside, &address, &mut symbols);
         modules(&mut arena, inside, text, &mut symbols);
 
@@ -266,6 +295,12 @@ impl Machine {
         }
         if inside.unmarked.is_some() {
             more.extend(UNMARKED);
+        }
+        if inside.cgroups.is_some() {
+            more.extend(CGROUPS);
+        }
+        if inside.guests.is_some() {
+            more.extend(KVM);
         }
         let types = btf::btf(&more);
         let (header, unwind_ip) = (put(tables::ORC_HEADER.to_vec()), 4 * addresses.len() as u64);

@@ -21,9 +21,9 @@ pub(super) fn find(
     let virtual_memory = VirtualMemory::new(kernel.space(), memory);
     let machine = Machine::open(kernel.space(), &virtual_memory, memory.notes()).with_context(place)?;
     let mut balance = balance(&machine, kernel, memory, effort).with_context(place)?;
-    // A dump whose header says that it is complete can have damaged pages.
+    // A dump whose header says that it is complete can have damaged pages, also of struct pages.
     let lost = virtual_memory.take_lost().describe();
-    balance.incomplete = source.lacks_pages() || lost.is_some();
+    balance.incomplete = completeness::has_lost(source) || lost.is_some();
     balance.is_whole &= !balance.incomplete;
     balance.missing.splice(0..0, machine.warnings().iter().cloned());
     balance.missing.extend(lost.map(|why| format!("owners: {why}")));

@@ -35,6 +35,12 @@ mod balance {
         blame(report, &owners);
         Ok(Some(owners))
     }
+
+    /// Notes that the dump lacks pages.
+    pub(crate) fn note_loss(owners: &mut Owners) {
+        owners.incomplete = true;
+        owners.is_whole = false;
+    }
 }
 
 #[cfg(not(feature = "census"))]
@@ -61,6 +67,10 @@ mod balance {
         Ok(None)
     }
 
+    pub(crate) fn note_loss(owners: &mut Owners) {
+        match *owners {}
+    }
+
     pub(crate) fn text(owners: &Owners) -> String {
         match *owners {}
     }
@@ -73,4 +83,4 @@ mod balance {
 
 #[cfg(feature = "html")]
 pub(crate) use balance::memory_use;
-pub(crate) use balance::{Owners, are_evidence, find, text};
+pub(crate) use balance::{Owners, are_evidence, find, note_loss, text};
