@@ -1,6 +1,7 @@
 """Restarts of test programs whose state is exact: each says itself whether it is whole, and goes on."""
 
 import os
+import pathlib
 import re
 import shutil
 
@@ -54,9 +55,14 @@ def events(v):
     def watched():
         """What epoll, signalfd and inotify wait for."""
         lines = []
-        for fd in os.listdir(f"/proc/{program.pid}/fdinfo"):
-            with open(f"/proc/{program.pid}/fdinfo/{fd}") as file:
-                lines += [(fd, line.split(" pos:")[0]) for line in file if line.startswith(("tfd:", "sigmask:", "inotify "))]
+        for path in pathlib.Path(f"/proc/{program.pid}/fdinfo").iterdir():
+            try:
+                text = path.read_text()
+            except OSError:
+                # A file that it makes for inotify, closed again.
+                continue
+            kinds = ("tfd:", "sigmask:", "inotify ")
+            lines += [(path.name, line.split(" pos:")[0]) for line in text.splitlines() if line.startswith(kinds)]
         return sorted(lines)
 
     assert len(watched()) == 6 + 1 + 1, watched()

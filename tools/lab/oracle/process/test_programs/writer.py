@@ -40,7 +40,8 @@ def main():
             number = struct.pack("Q", last)
             found = area[page << 12:(page + 1) << 12]
             if found != number + body(page) + number:
-                wrong.append(("page, expected, found, found, body", page, last, *struct.unpack("Q4080xQ", found), found[8:4088] == body(page)))
+                first, second = struct.unpack("Q4080xQ", found)
+                wrong.append({"page": page, "expected": last, "found": (first, second), "body": found[8:4088] == body(page)})
         return wrong
 
     answers.write("ready")
