@@ -41,7 +41,7 @@ PARTS = {
     "large": subject.large,
 }
 
-ONLY_IF_NAMED = {"pause", "large"}
+ONLY_IF_NAMED = {"large"}
 
 
 def kill_all(directory):
@@ -62,7 +62,7 @@ def arguments():
     parser.add_argument("--clocked", type=os.path.abspath, help="crates/process/examples/clocked.rs")
     parser.add_argument("--criu", type=os.path.abspath)
     parser.add_argument("--pause", type=os.path.abspath, help="bench/pause.py")
-    parser.add_argument("--only", nargs="+", choices=PARTS, help="parts to run; `pause` and `large` run only if named")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="parts to run; `large` runs only if named")
     parser.add_argument("--rounds", type=int, default=2, help="restarts of each program")
     parser.add_argument("--moments", type=int, default=50, help="signals to a checkpoint of the part `checkpoints`")
     parser.add_argument("--deadline", type=int, default=support.DEADLINE, metavar="SECONDS",
