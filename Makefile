@@ -155,7 +155,7 @@ validate-process: setup
 	$(LAB_BUILD)
 	$(LAB) validate-process
 
-# Cores, checkpoints and restarts on a kernel of the lab: 20 minutes of an emulated machine with two rounds.
+# Cores, checkpoints and restarts on a kernel of the lab: 15 to 25 minutes of an emulated machine with two rounds.
 validate-process-guest: setup
 	$(LAB_BUILD)
 	$(LAB) validate-process --kernel $(KERNEL) --rounds $(ROUNDS)

@@ -178,7 +178,8 @@ class Validator:
         done = run(*words, *(["--", *criu] if criu else []), ok=None)
         if done.returncode != 0:
             text = f"{' '.join(map(str, words))} exited with {done.returncode}:\n{done.stdout}{done.stderr}"
-            sys.exit(f"{text}its process has the state {state(pid)} and the tracer {tracer_of(pid)}")
+            left = f"state {state(pid)}, tracer {tracer_of(pid)}" if os.path.exists(f"/proc/{pid}") else "gone"
+            sys.exit(f"{text}the process: {left}")
         report = json.loads(done.stdout)
         REPORT.add(checkpoint=report)
         return report

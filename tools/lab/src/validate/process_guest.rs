@@ -29,7 +29,7 @@ const MODULES: [&str; 10] = [
 ];
 const PREPARE: &str = include_str!("../../process-guest/prepare.sh");
 const REAPER: &str = include_str!("../../process-guest/reaper.py");
-/// What an emulated machine needs: it is some 10 times slower.
+/// What an emulated machine needs, which is some 10 times slower.
 const FOR_SLOWNESS: &str = "--deadline 240 --moments 10";
 const ROUNDS: u32 = 2;
 /// Redis, postgres and a process of 200 MiB, with their cores and images in the page cache.
@@ -70,7 +70,7 @@ pub fn validate(kernel: &str, pagehaul: &Path, options: &Options) -> Result<()> 
     }
 }
 
-/// Seconds. All parts take some 20 minutes with two rounds.
+/// Seconds. All parts take 15 to 25 minutes with two rounds, on a loaded machine more.
 fn time_limit(rounds: u32) -> u64 {
     3600 + 400 * u64::from(rounds)
 }

@@ -8,7 +8,6 @@ import mmap
 import os
 import random
 import signal
-import struct
 import sys
 import time
 
@@ -16,13 +15,11 @@ from answers import Answers
 
 PROCESSES = 6
 SHARED, OWN, MIB = 8 << 20, 5 << 20, 1 << 20
-# Where the words are: in the anonymous mapping the turn, and who found what was wrong, and when; then 1,000 turns, of which a process
-# finds the one that another wrote. In the memfd the turn again.
-TURN, WRONG, TURNS, TURN_IN_MEMFD = 0, 16, 4096, 4096
-
-
-def word(area, at):
-    return struct.unpack_from("Q", area, at)[0]
+# Numbers of words. In the anonymous mapping: the turn, what was wrong first (its kind, who found it, and when), and the last 1,000 turns,
+# each of which a process finds that another wrote. In the memfd: the turn again. In a process's own memory: a word in each page.
+TURN, KIND, WHO, WHEN, TURNS = 0, 2, 3, 4, 512
+WORDS_IN_PAGE = 512
+KINDS = ("", "the turn", "the memfd", "an earlier turn", "its own memory")
 
 
 def fork():
@@ -34,41 +31,53 @@ def fork():
     return me
 
 
+def words(area):
+    """A word is written at once. struct.pack_into sets it to zero before, which other processes see."""
+    return memoryview(area).cast("Q")
+
+
 def main():
-    anonymous = mmap.mmap(-1, SHARED)
+    area = mmap.mmap(-1, SHARED)
     named = os.memfd_create("shared")
     os.ftruncate(named, SHARED)
-    memfd = mmap.mmap(named, SHARED)
+    memfd_area = mmap.mmap(named, SHARED)
     fixed = random.Random(2).randbytes(MIB)
     for at in range(MIB, SHARED, MIB):
-        anonymous[at:at + MIB] = fixed
-    own = mmap.mmap(-1, OWN, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        area[at:at + MIB] = fixed
+    own_area = mmap.mmap(-1, OWN, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     me = fork()
     answers = Answers(sys.argv[1])
     if me:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    own[:] = bytes([me + 1]) * OWN
+    own_area[:] = bytes([me + 1]) * OWN
+    shared, memfd, own = words(area), words(memfd_area), words(own_area)
     last = None
+
+    def kind_of_error(turn):
+        if last is not None and last + PROCESSES != turn:
+            return 1
+        if memfd[TURNS] != turn:
+            return 2
+        if turn >= 1000 and shared[TURNS + turn % 1000] != turn - 1000:
+            return 3
+        return 4 if last is not None and own[last % 1000 * WORDS_IN_PAGE] != last else 0
+
     while True:
-        turn = word(anonymous, TURN)
+        turn = shared[TURN]
         if turn % PROCESSES == me:
-            slot = TURNS + turn % 1000 * 8
-            is_right = (last is None or last + PROCESSES == turn) and word(memfd, TURN_IN_MEMFD) == turn
-            is_right = is_right and (turn < 1000 or word(anonymous, slot) == turn - 1000)
-            is_right = is_right and (last is None or word(own, last % 1000 * 4096) == last)
-            if not is_right:
-                struct.pack_into("QQ", anonymous, WRONG, me + 1, turn)
+            kind = kind_of_error(turn)
+            if kind and not shared[KIND]:
+                shared[WHO], shared[WHEN], shared[KIND] = me, turn, kind
             last = turn
-            struct.pack_into("Q", own, turn % 1000 * 4096, turn)
-            struct.pack_into("Q", anonymous, slot, turn)
-            struct.pack_into("Q", memfd, TURN_IN_MEMFD, turn + 1)
-            struct.pack_into("Q", anonymous, TURN, turn + 1)
+            own[turn % 1000 * WORDS_IN_PAGE] = turn
+            shared[TURNS + turn % 1000] = turn
+            memfd[TURNS] = turn + 1
+            shared[TURN] = turn + 1
             if me == 0 and turn == PROCESSES * 2:
                 answers.write("ready")
         if answers.was_asked():
-            who, when = struct.unpack_from("QQ", anonymous, WRONG)
-            wrong = [f"process {who - 1} in turn {when}"] if who else []
-            wrong += [f"MiB {at >> 20}" for at in range(MIB, SHARED, MIB) if anonymous[at:at + MIB] != fixed]
+            wrong = [f"{KINDS[shared[KIND]]}, of process {shared[WHO]} in turn {shared[WHEN]}"] if shared[KIND] else []
+            wrong += [f"MiB {at >> 20}" for at in range(MIB, SHARED, MIB) if area[at:at + MIB] != fixed]
             answers.state([turn], wrong)
         time.sleep(0.002)
 
