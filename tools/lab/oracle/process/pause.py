@@ -13,7 +13,7 @@ def pause(v):
         return
     result = v.directory / "pause.json"
     run(sys.executable, v.args.pause, "--pagehaul", v.args.pagehaul, "--clocked", v.args.clocked, "--criu", v.args.criu,
-        "--directory", v.directory, "--size", 200, "--rate", 20, "--rounds", v.args.rounds, "--json", result)
+        "--directory", v.directory, "--size", 200, "--rate", 20, "--rounds", v.args.rounds, "--json", result, timeout=600 * v.args.rounds)
     figures = json.loads(result.read_text())[0]["figures"]
     for name, runs in figures.items():
         pauses = [each["pause"] for each in runs]

@@ -43,9 +43,9 @@ def skipped(text):
     print(f"skip {text}", flush=True)
 
 
-def run(*command, ok=0, **options):
+def run(*command, ok=0, timeout=600, **options):
     """Runs a command; fails unless it exits with `ok` (None: any code)."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600, **options)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, **options)
     if ok is not None and done.returncode != ok:
         sys.exit(f"{' '.join(map(str, command))} exited with {done.returncode}, not {ok}:\n{done.stdout}{done.stderr}")
     return done
