@@ -6,12 +6,14 @@ KERNEL ?= 6.12
 # What `make static` builds for: x86_64 or aarch64.
 ARCH ?= $(shell uname -m)
 SECONDS ?= 60
+# Checkpoints and restarts of each program in a guest.
+ROUNDS ?= 2
 # Debian releases whose kdump-tools are tried: bookworm, trixie or all.
 KDUMP_SUITE ?= all
 # Where their dumps go: local, ssh, nfs, encrypted, or all, which leaves out the last two.
 KDUMP_TARGET ?= all
 
-.PHONY: help setup setup-build setup-demo check lint deny tests guide test test-guests test-beside test-full demo validate validate-process packages fleet wheel \
+.PHONY: help setup setup-build setup-demo check lint deny tests guide test test-guests test-beside test-full demo validate validate-process validate-process-guest packages fleet wheel \
 	test-wheel test-pages test-spark test-packages test-reproducible release test-kdump test-kdump-faults test-kdump-dracut test-core-handler test-arm64 test-arm64-emulator test-riscv64 test-store test-upload static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
@@ -19,9 +21,10 @@ help:
 	@echo "make demo               crash a real kernel in a virtual machine, capture it, open the dump with drgn, explain the crash"
 	@echo "make check              fmt, clippy, dependency licences, unit and integration tests: the everyday loop"
 	@echo "make test               check, validation on real crashes of four x86_64 kernels and one of arm64, on processes, packages"
-	@echo "make test-full          test, all kernels, test-arm64, test-riscv64, test-core-handler, and 1,000 rounds of faults at any moment of commands on processes"
+	@echo "make test-full          test, all kernels, test-arm64, test-riscv64, test-core-handler, validate-process-guest, and 1,000 rounds of faults at any moment of commands on processes"
 	@echo "make validate           validate dumps of one kernel: make validate KERNEL=6.1"
-	@echo "make validate-process   validate cores and checkpoints of real programs"
+	@echo "make validate-process   validate cores, checkpoints and restarts of real programs"
+	@echo "make validate-process-guest  the same in a guest: make validate-process-guest KERNEL=7.2 ROUNDS=20"
 	@echo "make static             the static binary for a capture kernel's initramfs: make static ARCH=aarch64"
 	@echo "make fleet              pagehaul-fleet, which makes tables of the facts of many dumps"
 	@echo "make wheel              the Python package, in $(TARGET)/wheels/release: make wheel ARCH=aarch64"
@@ -132,6 +135,7 @@ test-full: test test-pages test-spark test-store test-upload
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm KDUMP_TARGET=ssh
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm KDUMP_TARGET=nfs
 	$(MAKE) test-core-handler
+	$(MAKE) validate-process-guest
 	if [ -n "$(PAGEHAUL_KDUMP_UTILS)" ] && [ -n "$(PAGEHAUL_SUSE_KDUMP)" ]; then $(MAKE) test-kdump-dracut; \
 	else echo "not tested: Fedora's and openSUSE's kdump: PAGEHAUL_KDUMP_UTILS, PAGEHAUL_SUSE_KDUMP"; fi
 	# Crashes up to four times, until tasks reclaim memory at that moment.
@@ -150,6 +154,11 @@ validate: setup
 validate-process: setup
 	$(LAB_BUILD)
 	$(LAB) validate-process
+
+# Cores, checkpoints and restarts on a kernel of the lab: 15 to 25 minutes of an emulated machine with two rounds.
+validate-process-guest: setup
+	$(LAB_BUILD)
+	$(LAB) validate-process --kernel $(KERNEL) --rounds $(ROUNDS)
 
 demo:
 	scripts/demo.sh $(KERNEL)

@@ -32,9 +32,9 @@ def checkpoints(v):
     run(*tool, "--leave-running", pid, file)
     check_running("after --leave-running")
     # A snapshot's zombie, which init has yet to reap, must not block the PID.
-    for turn in v.restarts(child, before=lambda: v.core(pid, "--snapshot")):
-        check_running(f"after the {turn} restart")
-    passed("checkpoint and restart: the program's checksums match, twice in a row")
+    for number in v.restarts(child, before=lambda: v.core(pid, "--snapshot")):
+        check_running(f"after restart {number}")
+    passed(f"checkpoint and restart: the program's checksums match, {v.args.rounds} times in a row")
     good = file.read_bytes()
     bad = v.directory / "bad"
     for at in (4, len(good) // 3, len(good) // 2, len(good) - 100, len(good) - 30):
@@ -63,13 +63,14 @@ def checkpoints(v):
     whole = time.monotonic() - begun
     # The same moments in every run, relative to the time of one checkpoint on this machine.
     moments = random.Random(50)
-    for step in range(50):
+    for step in range(v.args.moments):
         name, after = "INT" if step % 4 == 0 else "KILL", moments.uniform(0.001, 1.1 * whole)
         # A killed tool leaves its directory behind, in which CRIU still works.
         run("timeout", "-s", name, f"{after:.4f}", *tool, "--leave-running", pid, file, ok=None,
             env={**os.environ, "TMPDIR": str(v.directory)})
         check_running(f"after SIG{name} at {after:.4f} s")
-    passed("checkpoint: the program continues after a full disk, and after SIGKILL and SIGINT to pagehaul at 50 random moments")
+    passed("checkpoint: the program continues after a full disk, and after SIGKILL and SIGINT to pagehaul at "
+           f"{v.args.moments} random moments")
     said = run(*tool, pid, file, "--", "--track-mem", ok=1).stderr
     assert "no incremental rounds" in said, said
     old = v.directory / "old"

@@ -4,7 +4,8 @@ import pathlib
 import re
 import subprocess
 
-from .support import DEADLINE, passed, segments, skipped
+from . import support
+from .support import passed, segments, skipped
 
 
 def huge(v):
@@ -61,7 +62,7 @@ input()
                               (["--exclude", "huge"], {}), (["--include", "huge", "--snapshot"], private | shared)):
         found = held(v.core(child.pid, *options))
         assert found == expected, f"core {options} has huge pages {found}, not {expected}"
-    child.communicate("\n", timeout=DEADLINE)
+    child.communicate("\n", timeout=support.DEADLINE)
     assert child.returncode == 0
     passed("huge pages: private and shared hugetlb mappings by coredump_filter and by --include and --exclude, in a "
            "core and in a snapshot's core")
@@ -91,5 +92,5 @@ sys.stdin.read()
     v.equal_memory(child.pid, "a process that shares its memory with its child")
     # The interpreter may write to its own pages at any time.
     assert shared() >= 64 << 20, f"of {before} shared bytes {shared()} are left"
-    child.communicate(timeout=DEADLINE)
+    child.communicate(timeout=support.DEADLINE)
     passed("fork: parent and child share the same pages after cores")

@@ -5,7 +5,8 @@ import re
 import subprocess
 import sys
 
-from .support import DEADLINE, Stopped, passed, run, same_memory, skipped, until
+from . import support
+from .support import Stopped, passed, run, same_memory, skipped, until
 
 
 def subject(v):
@@ -40,6 +41,9 @@ def subject(v):
 
 
 def lldb(v, core, pid, address, length):
+    if "lldb" in v.args.without:
+        skipped("lldb")
+        return
     held = v.directory / "held"
     text = run("lldb", "--batch", "--no-lldbinit", "-o", f"target create {v.args.subject} --core {core}",
                "-o", "thread backtrace all",
@@ -57,6 +61,9 @@ def lldb(v, core, pid, address, length):
 
 
 def drgn(v, core, pid, address, length):
+    if "drgn" in v.args.without:
+        skipped("drgn")
+        return
     script = """
 import sys, hashlib, drgn
 program = drgn.Program()
@@ -94,7 +101,7 @@ def large(v):
     child = subprocess.Popen([v.args.subject, str(mib), "2", "file", str(word)], stdin=subprocess.DEVNULL,
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     pid = child.pid
-    patience = DEADLINE + mib / 10
+    patience = support.DEADLINE + mib / 10
     until(word.exists, "the test program reports its checksums", patience)
 
     def check_running(what):
@@ -125,6 +132,6 @@ def large(v):
     if not v.args.criu:
         skipped("checkpoints: CRIU does not work on this kernel")
         return
-    for turn in v.restarts(child):
-        check_running(f"after the {turn} restart")
-    passed(f"{mib} MiB: checkpoint and restart: the program's checksums match, twice in a row")
+    for number in v.restarts(child):
+        check_running(f"after restart {number}")
+    passed(f"{mib} MiB: checkpoint and restart: the program's checksums match, {v.args.rounds} times in a row")

@@ -1,7 +1,9 @@
 """What the checks of processes share: running programs, waiting, comparing memory, reporting."""
 
+import json
 import os
 import pathlib
+import re
 import signal
 import struct
 import subprocess
@@ -9,31 +11,49 @@ import sys
 import time
 
 DEADLINE = 60
-"""Seconds until something that should happen soon counts as failed."""
+"""Seconds until something that should happen soon counts as failed (--deadline)."""
 
 PASSED = []
 """Descriptions of all checks that passed."""
 
 
+class Report:
+    """What was found, as it was found: lines of JSON, each of which names its part."""
+
+    def __init__(self):
+        self.file, self.part = None, None
+
+    def add(self, **found):
+        if self.file:
+            self.file.write(json.dumps({"part": self.part, **found}) + "\n")
+            self.file.flush()
+
+
+REPORT = Report()
+
+
 def passed(text):
     PASSED.append(text)
+    REPORT.add(passed=text)
     print(f"ok   {text}", flush=True)
 
 
 def skipped(text):
+    REPORT.add(skipped=text)
     print(f"skip {text}", flush=True)
 
 
-def run(*command, ok=0, **options):
+def run(*command, ok=0, timeout=600, **options):
     """Runs a command; fails unless it exits with `ok` (None: any code)."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600, **options)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, **options)
     if ok is not None and done.returncode != ok:
         sys.exit(f"{' '.join(map(str, command))} exited with {done.returncode}, not {ok}:\n{done.stdout}{done.stderr}")
     return done
 
 
-def until(condition, what, patience=DEADLINE):
+def until(condition, what, patience=None):
     """Waits until a condition returns something true, and returns that."""
+    patience = patience or DEADLINE
     end = time.monotonic() + patience
     while time.monotonic() < end:
         result = condition()
@@ -84,6 +104,20 @@ def state(pid):
 
 def children_of(pid):
     return sorted(map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+def tree_of(pid):
+    """Returns a process and all its descendants, parents first."""
+    return [pid] + [each for child in children_of(pid) for each in tree_of(child)]
+
+
+def gone(pid):
+    """Waits until a process is gone, a zombie too: a restart needs its number."""
+    until(lambda: not os.path.exists(f"/proc/{pid}"), f"process {pid} is gone")
+
+
+def tracer_of(pid):
+    return int(re.search(r"^TracerPid:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M).group(1))
 
 
 class Stopped:
@@ -138,17 +172,36 @@ class Validator:
         assert state(pid) in "RSD", "the process does not continue after a snapshot"
         return core
 
-    def restarts(self, child, before=lambda: None):
-        """Checkpoints and restarts a program twice; yields after each restart."""
+    def checkpoint(self, pid, file, *options, criu=()):
+        """Saves a process, and returns pagehaul's report. `criu`: arguments for CRIU."""
+        words = [self.args.pagehaul, "checkpoint", "-q", "--json", "--force", "--criu", self.args.criu, *options, pid, file]
+        done = run(*words, *(["--", *criu] if criu else []), ok=None)
+        if done.returncode != 0:
+            text = f"{' '.join(map(str, words))} exited with {done.returncode}:\n{done.stdout}{done.stderr}"
+            left = f"state {state(pid)}, tracer {tracer_of(pid)}" if os.path.exists(f"/proc/{pid}") else "gone"
+            sys.exit(f"{text}the process: {left}")
+        report = json.loads(done.stdout)
+        REPORT.add(checkpoint=report)
+        return report
+
+    def restart(self, file, criu=()):
+        """Verifies a checkpoint and starts its processes again."""
+        run(self.args.pagehaul, "verify", file)
+        run(self.args.pagehaul, "restart", "-q", "--criu", self.args.criu, file, *(["--", *criu] if criu else []))
+
+    def restarts(self, child, before=lambda: None, criu=()):
+        """Saves, ends and restarts a program --rounds times; yields the number of each restart."""
         file = self.directory / "checkpoint"
-        for turn in ("first", "second"):
+        for number in range(1, self.args.rounds + 1):
             before()
-            run(self.args.pagehaul, "checkpoint", "-q", "--force", "--criu", self.args.criu, child.pid, file)
-            if turn == "first":
+            self.checkpoint(child.pid, file, criu=criu)
+            if number == 1:
                 # Only the original process is a child of this one.
                 child.wait()
-            run(self.args.pagehaul, "restart", "-q", "--criu", self.args.criu, file)
-            yield turn
+            gone(child.pid)
+            self.restart(file, criu)
+            REPORT.add(restart=number)
+            yield number
 
     def gdb(self, program, core, *commands):
         """Returns what gdb prints for commands on a core."""

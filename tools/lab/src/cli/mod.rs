@@ -64,8 +64,8 @@ enum Command {
     },
     /// Validate cores and checkpoints of real programs with gdb, lldb, elfutils and drgn. Needs root or sudo.
     ValidateProcess {
-        /// arm64 kernel in a guest of which cores are validated instead, see `lab kernels`.
-        #[arg(long, conflicts_with_all = ["only", "mib", "scratch", "record"])]
+        /// Kernel series of a guest in which they are validated instead, see `lab kernels`; on arm64 cores only, all parts.
+        #[arg(long, conflicts_with_all = ["mib", "scratch", "record"])]
         kernel: Option<String>,
         /// The pagehaul to validate [default: the release build next to this program].
         #[arg(long)]
@@ -73,6 +73,9 @@ enum Command {
         /// Part to run, see oracle/validate_process.py; may be repeated [default: all but `large`].
         #[arg(long, value_name = "PART")]
         only: Vec<String>,
+        /// Checkpoints and restarts of each program [default: 2].
+        #[arg(long)]
+        rounds: Option<u32>,
         /// Memory of the process in the part `large`, in MiB [default: 800].
         #[arg(long)]
         mib: Option<u64>,
@@ -284,12 +287,13 @@ pub fn run() -> Result<()> {
         Command::ValidateTriage { on, scenario } => {
             validate::triage::validate(&on.kernel, &release_build(on.pagehaul)?, &scenario)
         }
-        Command::ValidateProcess { kernel: Some(kernel), pagehaul, .. } => {
-            validate::process_arm64::validate(&kernel, &release_build(pagehaul)?)
-        }
-        Command::ValidateProcess { kernel: None, pagehaul, only, mib, scratch, record } => {
-            let options = validate::process::Options { parts: only, mib, scratch, record };
-            validate::process::validate(&release_build(pagehaul)?, &options)
+        Command::ValidateProcess { kernel, pagehaul, only, rounds, mib, scratch, record } => {
+            let pagehaul = release_build(pagehaul)?;
+            let options = validate::process::Options { parts: only, rounds, mib, scratch, record };
+            match kernel {
+                Some(kernel) => validate::process_in_guest(&kernel, &pagehaul, &options),
+                None => validate::process::validate(&pagehaul, &options),
+            }
         }
         Command::Show { kernel, pagehaul } => validate::show(&kernel, pagehaul),
         Command::Run(arguments) => workload::run(arguments),

@@ -4,14 +4,16 @@
 mod arm64;
 mod guests;
 pub mod process;
-pub mod process_arm64;
+mod process_arm64;
+mod process_guest;
+mod process_report;
 mod several;
 pub mod triage;
 
 pub use guests::{Guest, guests};
 
 use crate::{Architecture, Config, Crash, build, crash, kernels, oracle};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,6 +33,20 @@ pub fn validate(guests: &[Guest], pagehaul: &Path, command_lines: bool) -> Resul
             validate_guest(guest, pagehaul, command_lines)
         }
         _ => guests::validate_all(guests, pagehaul, command_lines),
+    }
+}
+
+/// Validates cores and checkpoints of live processes in a guest; on arm64 cores only.
+pub fn process_in_guest(kernel: &str, pagehaul: &Path, options: &process::Options) -> Result<()> {
+    match kernels::series(kernel)?.architecture {
+        Architecture::X86_64 => process_guest::validate(kernel, pagehaul, options),
+        Architecture::Arm64 | Architecture::Riscv64 => {
+            ensure!(
+                options.parts.is_empty() && options.rounds.is_none(),
+                "--only and --rounds are for x86_64 guests: on {kernel} all tests run once"
+            );
+            process_arm64::validate(kernel, pagehaul)
+        }
     }
 }
 

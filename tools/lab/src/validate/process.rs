@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 pub struct Options {
     /// Names of the parts to run. Empty: all but `large`.
     pub parts: Vec<String>,
+    /// Restarts of each program.
+    pub rounds: Option<u32>,
     /// Memory of the process in the part `large`, in MiB.
     pub mib: Option<u64>,
     /// Directory for outputs.
@@ -18,13 +20,20 @@ pub struct Options {
     pub record: Option<PathBuf>,
 }
 
+/// Measures pauses: the part `pause`.
+pub(super) fn pause() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/pause.py")
+}
+
 /// Validates `pagehaul` on real programs. Runs the checks with sudo unless the caller is root.
 pub fn validate(pagehaul: &Path, options: &Options) -> Result<()> {
     let subject = build::example("subject")?;
+    let clocked = build::example("clocked")?;
     let script = oracle::script("validate_process.py")?;
     let criu = criu::criu()?;
     let mut command = as_root(script.get_program());
     command.args(script.get_args()).args([pagehaul, &subject]);
+    command.arg("--clocked").arg(&clocked).arg("--pause").arg(pause());
     if works(&criu) {
         command.arg("--criu").arg(&criu);
     } else {
@@ -32,6 +41,9 @@ pub fn validate(pagehaul: &Path, options: &Options) -> Result<()> {
             "CRIU does not work on this kernel (see `{} check`): checkpoints are not validated",
             criu.display()
         );
+    }
+    if let Some(rounds) = options.rounds {
+        command.args(["--rounds", &rounds.to_string()]);
     }
     if let Some(mib) = options.mib {
         command.args(["--mib", &mib.to_string()]);
