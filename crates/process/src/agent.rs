@@ -17,6 +17,7 @@ use crate::fork::{self, Snapshot};
 use crate::inject;
 use crate::mapping;
 use crate::own_ids::OwnIds;
+use crate::procfs::Status;
 use crate::signal_mask::{ALL, Blocked};
 use crate::stop::Stopped;
 use crate::threads::{self, ThreadState};
@@ -40,8 +41,8 @@ pub(crate) struct Helper {
     process: Pid,
 }
 
-/// Three numbers and bytes.
-type Answer = ([u64; 3], Vec<u8>);
+/// Numbers and bytes.
+type Answer = ([u64; 4], Vec<u8>);
 
 impl Helper {
     /// Starts the helper for a process (`command`, which is to call [`serve`] or another of its kind). It does nothing yet.
@@ -81,7 +82,7 @@ impl Helper {
                 from.read_exact(&mut bytes)?;
                 Ok(u64::from_le_bytes(bytes))
             };
-            let (ok, numbers, length) = (word()?, [word()?, word()?, word()?], word()?);
+            let (ok, numbers, length) = (word()?, [word()?, word()?, word()?, word()?], word()?);
             let mut bytes = Vec::new();
             from.take(length.min(MAX_NOTES)).read_to_end(&mut bytes)?;
             if ok != 1 {
@@ -127,20 +128,22 @@ pub(crate) struct Held {
     pub(crate) threads: usize,
     /// How long the process was stopped.
     pub(crate) pause: Duration,
+    /// Bytes of huge pages (hugetlbfs) that the snapshot had before the process went on.
+    pub(crate) huge: u64,
 }
 
 impl Held {
     /// Starts the helper. It does nothing yet.
     pub(crate) fn start(pid: Pid, state: u8) -> Result<Self, ProcessError> {
         let helper = Helper::start(pid, Helper::command(SNAPSHOT_HELPER, pid)?.arg(state.to_string()))?;
-        Ok(Self { helper, pid: 0, notes: Vec::new(), threads: 0, pause: Duration::ZERO })
+        Ok(Self { helper, pid: 0, notes: Vec::new(), threads: 0, pause: Duration::ZERO, huge: 0 })
     }
 
     /// Has the helper take the snapshot.
     pub(crate) fn take(&mut self) -> Result<(), ProcessError> {
-        let ([pid, threads, pause], notes) = self.helper.ask()?;
+        let ([pid, threads, pause, huge], notes) = self.helper.ask()?;
         (self.pid, self.threads, self.pause) = (pid as Pid, threads as usize, Duration::from_nanos(pause));
-        self.notes = notes;
+        (self.notes, self.huge) = (notes, huge);
         Ok(())
     }
 }
@@ -150,8 +153,8 @@ impl Held {
 /// Blocks every signal that can be blocked, as [`Helper::start`] has done already.
 pub fn serve(pid: Pid, state: u8) -> io::Result<()> {
     answer(|| {
-        let (snapshot, notes, threads, pause) = take(pid, state)?;
-        let numbers = [snapshot.pid as u64, threads as u64, pause.as_nanos() as u64];
+        let (snapshot, notes, threads, pause, huge) = take(pid, state)?;
+        let numbers = [snapshot.pid as u64, threads as u64, pause.as_nanos() as u64, huge];
         Ok((snapshot, numbers, notes))
     })
 }
@@ -169,26 +172,26 @@ pub fn serve_userfaultfd(pid: Pid, opens: bool) -> io::Result<()> {
 }
 
 /// A descriptor and the process that is stopped for it, and the answer.
-type Opened = ((Option<OwnedFd>, Stopped), [u64; 3], Vec<u8>);
+type Opened = ((Option<OwnedFd>, Stopped), [u64; 4], Vec<u8>);
 
 fn open_userfaultfd(pid: Pid, opens: bool) -> Result<Opened, ProcessError> {
     let mut held = Stopped::stop(pid)?;
     let descriptor = opens.then(|| fork::open_userfaultfd(&mut held)).transpose()?;
     let number = descriptor.as_ref().map_or(0, |descriptor| descriptor.as_raw_fd() as u64);
-    let numbers = [number, held.elapsed().as_nanos() as u64, 0];
+    let numbers = [number, held.elapsed().as_nanos() as u64, 0, 0];
     Ok(((descriptor, held), numbers, Vec::new()))
 }
 
 /// Waits for the request, acts, answers on standard output, and keeps what `act` returned until standard input ends.
-fn answer<T>(act: impl FnOnce() -> Result<(T, [u64; 3], Vec<u8>), ProcessError>) -> io::Result<()> {
+fn answer<T>(act: impl FnOnce() -> Result<(T, [u64; 4], Vec<u8>), ProcessError>) -> io::Result<()> {
     let _blocked = Blocked::new(ALL)?;
     if io::stdin().lock().read_exact(&mut [0; GO.len()]).is_err() {
         // The program has ended before it wanted anything.
         return Ok(());
     }
     let mut out = io::stdout().lock();
-    let mut reply = |ok: u64, words: [u64; 3], bytes: &[u8]| -> io::Result<()> {
-        for word in [ok, words[0], words[1], words[2], bytes.len() as u64] {
+    let mut reply = |ok: u64, words: [u64; 4], bytes: &[u8]| -> io::Result<()> {
+        for word in [&[ok][..], &words, &[bytes.len() as u64]].concat() {
             out.write_all(&word.to_le_bytes())?;
         }
         out.write_all(bytes)?;
@@ -203,11 +206,14 @@ fn answer<T>(act: impl FnOnce() -> Result<(T, [u64; 3], Vec<u8>), ProcessError>)
             drop(held);
             Ok(())
         }
-        Err(error) => reply(0, [0; 3], error.to_string().as_bytes()),
+        Err(error) => reply(0, [0; 4], error.to_string().as_bytes()),
     }
 }
 
-fn take(pid: Pid, state: u8) -> Result<(Snapshot, Vec<u8>, usize, Duration), ProcessError> {
+/// A snapshot, what the core says of the threads, their number, how long the process was stopped, and bytes of huge pages.
+type Taken = (Snapshot, Vec<u8>, usize, Duration, u64);
+
+fn take(pid: Pid, state: u8) -> Result<Taken, ProcessError> {
     let mut held = Stopped::stop(pid)?;
     let (own, mut states) = (OwnIds::of(pid)?, Vec::new());
     for &thread in held.threads() {
@@ -217,6 +223,7 @@ fn take(pid: Pid, state: u8) -> Result<(Snapshot, Vec<u8>, usize, Duration), Pro
     let mappings = mapping::read_plain(pid, tid)?;
     let notes = threads::encode(pid, &states, state, &mappings)?;
     let mut snapshot = fork::fork(&mut held)?;
+    let huge = Status::read(snapshot.pid)?.huge;
     let pause = held.resume();
     snapshot.settle().map_err(|error| {
         inject::no_snapshot(
@@ -224,5 +231,5 @@ fn take(pid: Pid, state: u8) -> Result<(Snapshot, Vec<u8>, usize, Duration), Pro
             format!("its files could not be left alone (Linux 5.9 or newer can): {error}"),
         )
     })?;
-    Ok((snapshot, notes, states.len(), pause))
+    Ok((snapshot, notes, states.len(), pause, huge))
 }

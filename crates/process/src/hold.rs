@@ -13,7 +13,7 @@ use crate::options::Mode;
 use crate::own_ids::OwnIds;
 use crate::pagemap::Pagemap;
 use crate::prepare::{Prepared, living};
-use crate::procfs;
+use crate::procfs::{self, Status};
 use crate::stop::Stopped;
 use crate::threads::{self, ThreadState};
 use crate::units::Pid;
@@ -47,6 +47,20 @@ impl Hold {
             Self::Snapshot(held) => held.pause,
             Self::Nothing(pause) => *pause,
         }
+    }
+
+    /// Why a snapshot that was copied is not whole, if so. Where no huge page is free for a process that writes to a private one, the kernel
+    /// takes that page from its children (`unmap_ref_private()`, mm/hugetlb.c): the snapshot reads as zeros there.
+    pub(crate) fn lost(&self) -> Option<String> {
+        let Self::Snapshot(held) = self else { return None };
+        let left = Status::read(held.pid).map_or(0, |status| status.huge);
+        (left < held.huge).then(|| {
+            format!(
+                "the process wrote to its private huge pages and none was free for the snapshot, so that {} KiB are lost; leave out \
+                 --snapshot, or make more of them (/sys/kernel/mm/hugepages)",
+                (held.huge - left) >> 10
+            )
+        })
     }
 
     /// Lets the process go. Returns how long it was stopped if it was until now.

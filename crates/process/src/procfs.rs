@@ -91,6 +91,8 @@ pub(crate) struct Status {
     pub(crate) parent: Pid,
     /// Bytes of private anonymous memory, in memory (Linux 4.5) and swapped out.
     pub(crate) anonymous: u64,
+    /// Bytes of huge pages of hugetlbfs (Linux 4.4).
+    pub(crate) huge: u64,
 }
 
 impl Status {
@@ -117,6 +119,7 @@ impl Status {
                 "NSsid" => status.ns_sessions = ids(),
                 "Seccomp" => status.seccomp = first().parse().unwrap_or(0),
                 "VmSize" => status.has_memory = true,
+                "HugetlbPages" => status.huge = first().parse::<u64>().unwrap_or(0) << 10,
                 "RssAnon" | "VmSwap" => status.anonymous += first().parse::<u64>().unwrap_or(0) << 10,
                 _ => {}
             }

@@ -139,6 +139,12 @@ impl Job<'_> {
             let CoreSource { layout, mappings, pagemap, original, tid, threads } = source;
             let is_shared = |segment: &Segment| mappings.get(segment.mapping).is_some_and(Mapping::is_shared);
             let shared = layout.segments.iter().any(is_shared);
+            let is_huge = |segment: &Segment| {
+                mappings
+                    .get(segment.mapping)
+                    .is_some_and(|mapping| mapping.has(b"ht") && !mapping.is_shared())
+            };
+            let huge = layout.segments.iter().any(is_huge);
             let Layout { head, segments, size, mapped, excluded } = layout;
             let mut header = head.get(..FILE_HEADER as usize).unwrap_or_default().to_vec();
             set_incomplete(&mut header, false);
@@ -155,6 +161,7 @@ impl Job<'_> {
                 thread::park_timeout(CANCEL_INTERVAL);
             }
             seconds.copy = copy_began.elapsed().as_secs_f64();
+            let lost = held.lost().filter(|_| huge);
             if let Some(pause) = held.release() {
                 seconds.pause = pause.as_secs_f64();
             }
@@ -166,7 +173,9 @@ impl Job<'_> {
             seconds.pack = began.elapsed().as_secs_f64();
             let is_blind = |(_, tiler): &(_, Mutex<Tiler>)| tiler.lock().is_ok_and(|tiler| tiler.is_blind());
             let blind = copying.as_ref().is_some_and(is_blind);
-            let (outcome, missing) = (pipeline.outcome(), pipeline.missing());
+            let outcome = pipeline.outcome().filter(|outcome| !outcome.is_success());
+            let outcome = outcome.or(lost.map(Outcome::ReadFailed));
+            let missing = pipeline.missing();
             Ok(Transferred {
                 totals,
                 outcome,

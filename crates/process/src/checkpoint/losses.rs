@@ -2,6 +2,7 @@
 //!
 //! All of it is in [`LIST`]. What no file of /proc shows (docs/guide/src/processes.md has a table) cannot be found.
 
+use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,7 @@ use serde::Deserialize;
 use super::criu::Criu;
 use super::options::Lost;
 use super::tree::Process;
+use crate::fork::descriptor_of;
 use crate::mapping::{self, Mapping};
 use crate::procfs::{self, Stat};
 use crate::units::Pid;
@@ -37,12 +39,14 @@ enum Of {
     Threads(fn(&Thread) -> Option<String>),
     /// Processes with another value, in a file of /proc.
     Processes(&'static str),
+    /// Descriptors of this kind that have something to read.
+    Unread(&'static str),
 }
 
 const INHERITED: &str = "after a restart it is that of `pagehaul restart`";
 
 /// By trials with CRIU 4.1.1 and the source of 4.2; `speculation` by the source only.
-const LIST: [Property; 10] = [
+const LIST: [Property; 11] = [
     Property {
         name: "mseal",
         what: "seals (mseal)",
@@ -114,6 +118,13 @@ const LIST: [Property; 10] = [
         restored_by: None,
         then: INHERITED,
     },
+    Property {
+        name: "inotify_events",
+        what: "unread events",
+        of: Of::Unread("anon_inode:inotify"),
+        restored_by: None,
+        then: "they are dropped, and only later ones are read after a restart",
+    },
 ];
 
 /// Whether flags of a mapping, each with a space after it, have one that CRIU may not restore. It is asked of each mapping while the
@@ -153,6 +164,9 @@ pub(super) fn find<'a>(
                 let own = own.as_ref().and_then(value);
                 let differs = |thread: &&Thread| value(thread).is_some_and(|value| Some(value) != own);
                 (threads.iter().filter(differs).count(), "thread")
+            }
+            Of::Unread(kind) => {
+                (tree.iter().map(|process| unread(process.pid, kind)).sum(), "inotify descriptor")
             }
             Of::Processes(file) => {
                 let own = procfs::read_text(me, file).ok();
@@ -199,6 +213,19 @@ fn is_kernels(mapping: &Mapping) -> bool {
     let starts = |prefix: &[u8]| name.starts_with(prefix);
     !mapping.has_file()
         && (starts(b"[vdso") || starts(b"[vvar") || starts(b"[vectors") || starts(b"[uprobes"))
+}
+
+/// Descriptors of a process, of a kind that `/proc/PID/fd` names, that have something to read.
+fn unread(pid: Pid, kind: &str) -> usize {
+    let Ok(descriptors) = fs::read_dir(procfs::path(pid, "fd")) else { return 0 };
+    let has_some = |entry: &fs::DirEntry| {
+        let is_of_kind = fs::read_link(entry.path()).is_ok_and(|link| link == Path::new(kind));
+        let number = entry.file_name().to_str().and_then(|name| name.parse().ok()).filter(|_| is_of_kind);
+        let descriptor = number.and_then(|number| descriptor_of(pid, number).ok());
+        descriptor
+            .is_some_and(|descriptor| rustix::io::ioctl_fionread(&descriptor).is_ok_and(|bytes| bytes > 0))
+    };
+    descriptors.flatten().filter(has_some).count()
 }
 
 fn with_flag(mappings: &[Mapping], flag: [u8; 2], unless: Option<[u8; 2]>) -> usize {
@@ -324,6 +351,7 @@ pub(super) fn of(about: &serde_json::Value) -> Vec<Lost> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::inotify;
 
     #[test]
     fn flags_that_are_lost_are_found_among_others() {
@@ -349,6 +377,19 @@ mod tests {
         assert!(has("0-63\n", "0-1") && has("0-3,8", "1,8") && has("5", "5"));
         assert!(!has("0", "0-1") && !has("0-3,8", "0-3,8-9") && !has("2-3", "0-1"));
         assert_eq!((Cpus::parse(""), Cpus::parse("a"), Cpus::parse("1-")), (None, None, None));
+    }
+
+    #[test]
+    fn events_that_nobody_has_read_are_found() {
+        let me = std::process::id() as Pid;
+        let directory = tempfile::tempdir().unwrap();
+        let events = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&events, directory.path(), inotify::WatchFlags::CREATE).unwrap();
+        assert_eq!(unread(me, "anon_inode:inotify"), 0);
+        fs::write(directory.path().join("new"), "").unwrap();
+        assert_eq!(unread(me, "anon_inode:inotify"), 1);
+        rustix::io::read(&events, &mut [0; 4096]).unwrap();
+        assert_eq!(unread(me, "anon_inode:inotify"), 0);
     }
 
     #[test]

@@ -5,7 +5,7 @@ import re
 import subprocess
 
 from . import support
-from .support import passed, segments, skipped
+from .support import passed, run, segments, skipped
 
 
 def huge(v):
@@ -66,6 +66,33 @@ input()
     assert child.returncode == 0
     passed("huge pages: private and shared hugetlb mappings by coredump_filter and by --include and --exclude, in a "
            "core and in a snapshot's core")
+    huge_pages_lost(v)
+
+
+def huge_pages_lost(v):
+    """A process that writes to its private huge pages while no other is free: the kernel takes them from its snapshot."""
+    free = int(re.search(r"^HugePages_Free: +(\d+)", pathlib.Path("/proc/meminfo").read_text(), re.M).group(1))
+    code = f"""
+import mmap
+size = {free} << 21
+area = mmap.mmap(-1, size, flags=mmap.MAP_ANONYMOUS | mmap.MAP_PRIVATE | 0x40000)
+area[:] = bytes([7]) * size
+print('ready', flush=True)
+while True:
+    for at in range(0, size, 1 << 21):
+        area[at] = 7
+"""
+    child = subprocess.Popen(["python3", "-c", code], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "ready\n", "the program with huge pages does not start"
+    core = v.directory / "lost.core"
+    said = run(v.args.pagehaul, "core", "-q", "--force", "--snapshot", child.pid, core, ok=3).stderr
+    assert "private huge pages" in said, said
+    run(v.args.pagehaul, "verify", core, ok=3)
+    run(v.args.pagehaul, "core", "-q", "--force", child.pid, core)
+    run(v.args.pagehaul, "verify", core)
+    child.kill()
+    child.wait()
+    passed("huge pages that the kernel takes from a snapshot: the core is incomplete, and says so")
 
 
 def forked(v):

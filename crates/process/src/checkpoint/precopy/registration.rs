@@ -49,7 +49,7 @@ impl Registration {
         };
         let mut command = Helper::command(USERFAULTFD_HELPER, pid)?;
         let mut helper = Helper::start(pid, command.arg(u8::from(kept.is_none()).to_string()))?;
-        let ([number, nanoseconds, _], _) = helper.ask()?;
+        let ([number, nanoseconds, ..], _) = helper.ask()?;
         let asked = Instant::now();
         let (userfault, tracked) = match kept {
             Some(kept) => (Userfault::again(kept.descriptor), kept.tracked),
