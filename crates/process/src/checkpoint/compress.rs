@@ -23,7 +23,7 @@ pub(crate) type Packed = BTreeMap<(usize, usize), PackedPiece>;
 pub(crate) struct PackedPiece {
     /// None if all of it is in the base.
     pub(crate) block: Option<Block>,
-    /// None if the image is put together from it later.
+    /// Empty if the image is put together from it later.
     pub(crate) runs: Vec<Run>,
 }
 
