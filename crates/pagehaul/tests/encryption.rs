@@ -300,6 +300,43 @@ fn a_full_disk_leaves_an_incomplete_dump() {
     assert!(!setup.path("cut.age").exists());
 }
 
+/// A damaged chunk of 64 KiB cannot be decrypted, though the dump says that it is complete.
+#[test]
+fn no_report_of_a_damaged_dump_claims_success() {
+    let setup = Setup::crashed();
+    setup.succeeds(&[
+        "capture",
+        "-q",
+        "-d",
+        "0",
+        "-c",
+        "none",
+        "--encrypt-to",
+        &public(),
+        "vmcore",
+        "whole.age",
+    ]);
+    let (whole, identity) = (fs::read(setup.path("whole.age")).unwrap(), text("age.txt"));
+    let commands =
+        [&["dmesg"][..], &["triage"], &["triage", "--tasks"], &["facts"], &["pages"], &["pages", "--owners"]];
+    let run = |command: &[&str], name: &str| setup.run(&[command, &["--identity", &identity, name]].concat());
+    let expected: Vec<Vec<u8>> = commands.iter().map(|command| run(command, "whole.age").stdout).collect();
+    let mut found = 0;
+    for at in (1..16).map(|part| whole.len() * part / 16) {
+        let mut bytes = whole.clone();
+        bytes[at..at + 64].fill(0x55);
+        // Reports name the file.
+        fs::write(setup.path("whole.age"), bytes).unwrap();
+        for (command, expected) in commands.iter().zip(&expected) {
+            let output = run(command, "whole.age");
+            let differs = output.stdout != *expected;
+            found += usize::from(differs);
+            assert!(!differs || !output.status.success(), "{command:?}, byte {at}: {output:?}");
+        }
+    }
+    assert!(found > 0, "nothing that is needed was damaged");
+}
+
 #[test]
 fn a_capture_that_is_killed_leaves_a_dump_that_is_incomplete() {
     let setup = Setup::with_noise(8);

@@ -46,6 +46,7 @@ pub struct ElfVmcore {
     marked_incomplete: bool,
     kernel_mapping: Option<KernelMapping>,
     direct_map: Option<u64>,
+    is_live: bool,
 }
 
 impl ElfVmcore {
@@ -158,7 +159,13 @@ impl ElfVmcore {
             marked_incomplete,
             kernel_mapping,
             direct_map,
+            is_live: is_kcore,
         })
+    }
+
+    /// Whether it could not be read where it was. A running kernel refuses some of its memory.
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.is_live && self.memory.has_failed()
     }
 
     /// The file.

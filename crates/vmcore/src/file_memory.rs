@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pagehaul_machine::{PageSize, PhysAddr};
 use pagehaul_physmem::file::ReadAt;
@@ -11,12 +12,18 @@ use pagehaul_physmem::{MappedFile, PageState, Piece, RangeMap, ReadError, View, 
 pub(crate) struct FileMemory {
     file: MappedFile,
     ranges: RangeMap,
+    has_failed: AtomicBool,
 }
 
 impl FileMemory {
     /// Takes the location of each range in the file from `ranges`.
     pub(crate) fn new(file: MappedFile, ranges: RangeMap) -> Self {
-        Self { file, ranges }
+        Self { file, ranges, has_failed: AtomicBool::new(false) }
+    }
+
+    /// Whether the file could not be read where it was, by any view.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn file(&self) -> &dyn ReadAt {
@@ -81,6 +88,15 @@ struct FileView<'a> {
     seen_faults: u64,
 }
 
+impl Drop for FileView<'_> {
+    fn drop(&mut self) {
+        // What was mapped read as zeros there.
+        if self.window.faults() > 0 {
+            self.memory.has_failed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 impl View for FileView<'_> {
     fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
         if !(self.piece.start..self.piece.end).contains(&paddr) {
@@ -104,7 +120,10 @@ impl View for FileView<'_> {
             Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(ReadError::Missing { paddr, reason: source.to_string() })
             }
-            Err(source) => Err(ReadError::Io { path: file.path().to_owned(), offset, source }),
+            Err(source) => {
+                self.memory.has_failed.store(true, Ordering::Relaxed);
+                Err(ReadError::Io { path: file.path().to_owned(), offset, source })
+            }
         }
     }
 

@@ -188,9 +188,14 @@ impl Source {
         }
     }
 
-    /// Whether a page that was read so far is missing or damaged; for dumps in kdump format, whose data can tell.
+    /// Whether a page that was read so far is missing or damaged, which only the data of dumps in kdump format can tell, or could not be
+    /// read.
     pub fn met_damage(&self) -> bool {
-        self.dumps().iter().any(KdumpFile::met_damage)
+        match self.kind() {
+            SourceKind::Elf(vmcore) => vmcore.has_failed(),
+            SourceKind::Image(image) => image.has_failed(),
+            _ => self.dumps().iter().any(KdumpFile::met_damage),
+        }
     }
 
     /// Returns the faults of its files, each with the file's name.

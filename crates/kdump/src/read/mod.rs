@@ -182,14 +182,15 @@ impl KdumpFile {
         self.info.incomplete() || self.cut_stream.is_some()
     }
 
-    /// Returns whether a page that was read so far, by any view, is missing or damaged.
+    /// Returns whether a page that was read so far, by any view, is missing, damaged or cannot be read.
     pub fn met_damage(&self) -> bool {
         self.met_damage.load(Ordering::Relaxed)
     }
 
     /// Notes what a read met.
     fn note<T>(&self, read: Result<T, ReadError>) -> Result<T, ReadError> {
-        if let Err(ReadError::Missing { .. } | ReadError::Damaged { .. }) = &read {
+        // The file can fail, too: a bad sector, a damaged chunk of an encrypted one.
+        if let Err(ReadError::Missing { .. } | ReadError::Damaged { .. } | ReadError::Io { .. }) = &read {
             self.met_damage.store(true, Ordering::Relaxed);
         }
         read

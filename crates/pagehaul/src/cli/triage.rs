@@ -2,6 +2,7 @@
 
 mod owners;
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -290,11 +291,20 @@ fn explain<T>(
     then: impl FnOnce(&Machine<'_>, Explained<'_>, &str) -> anyhow::Result<T>,
 ) -> anyhow::Result<(T, ExitCode)> {
     let source = open()?;
-    let result = explain_source(&source, live, wanted, redaction, then);
+    let is_told = Cell::new(false);
+    let result = explain_source(&source, live, wanted, redaction, |machine, explained, name| {
+        is_told.set(completeness::has_lost(&source));
+        then(machine, explained, name)
+    });
     if live {
         return Ok((result?, ExitCode::SUCCESS));
     }
-    Ok((completeness::explain(&source, result)?, completeness::status(&source)))
+    let result = completeness::explain(&source, result)?;
+    // What was met while the report was printed.
+    if !is_told.get() && completeness::has_lost(&source) && redaction.is_none() {
+        completeness::tell_warnings(&source);
+    }
+    Ok((result, completeness::status(&source)))
 }
 
 fn explain_source<T>(
@@ -417,6 +427,8 @@ fn show(
     }
     let text = if arguments.tasks || arguments.stacks {
         let stacks = if arguments.stacks { report.stacks(machine) } else { Vec::new() };
+        // The list has no place for it.
+        report.missing_of_task().for_each(|why| tell!("pagehaul: {why}"));
         draw::tasks(&report, &stacks)
     } else if arguments.section.is_empty() {
         draw::summary(&report, name)

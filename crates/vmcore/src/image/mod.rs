@@ -60,6 +60,11 @@ impl MemoryImage {
         self.format
     }
 
+    /// Whether it could not be read where it was.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.memory.has_failed()
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         self.memory.file().path()
