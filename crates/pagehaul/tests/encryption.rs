@@ -317,8 +317,15 @@ fn no_report_of_a_damaged_dump_claims_success() {
         "whole.age",
     ]);
     let (whole, identity) = (fs::read(setup.path("whole.age")).unwrap(), text("age.txt"));
-    let commands =
-        [&["dmesg"][..], &["triage"], &["triage", "--tasks"], &["facts"], &["pages"], &["pages", "--owners"]];
+    let commands = [
+        &["dmesg"][..],
+        &["info"],
+        &["triage"],
+        &["triage", "--tasks"],
+        &["facts"],
+        &["pages"],
+        &["pages", "--owners"],
+    ];
     let run = |command: &[&str], name: &str| setup.run(&[command, &["--identity", &identity, name]].concat());
     let expected: Vec<Vec<u8>> = commands.iter().map(|command| run(command, "whole.age").stdout).collect();
     let mut found = 0;

@@ -57,8 +57,13 @@ pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
         description.classes = completeness::explain(&source, classes(&source))?;
     }
     arguments.json.print(&description, |description| render::text(description, arguments.notes))?;
-    // It has read all descriptors.
-    Ok(if description.complete { ExitCode::SUCCESS } else { ExitCode::from(exit::INCOMPLETE) })
+    // It has read all descriptors. What the log says of the crash can be lost in a dump that says it is complete.
+    let is_damaged = description.complete && !completeness::has_failed() && completeness::has_lost(&source);
+    if is_damaged {
+        completeness::tell_warnings(&source);
+    }
+    let is_whole = description.complete && !is_damaged;
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(exit::INCOMPLETE) })
 }
 
 /// What a dump says of itself, as JSON.
