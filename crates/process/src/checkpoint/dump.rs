@@ -30,6 +30,7 @@ use super::marks::Marks;
 use super::options::{BaseReport, CheckpointOptions, CheckpointReport, Lost, PreCopyReport};
 use super::own_options::{self, Action};
 use super::page_list;
+use super::perf;
 use super::precopy::{Incremental, PreCopy, Spill, Spilled, Watch, seccomp};
 use super::requirements::{self, Provided};
 use super::tree::{self, Process};
@@ -158,6 +159,8 @@ impl Run<'_> {
         }
         let arena = Arena::new(capacity as usize).map_err(resource("take memory for the images"))?;
         arena.populate(capacity as usize, self.options.threads);
+        // Without it the pause is longer.
+        let _events = perf::switch_on();
         let work = WorkDirectory::new()?;
         let listener = work.listen("streamer-capture.sock")?;
         let script = Script::new(&work)?;

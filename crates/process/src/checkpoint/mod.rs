@@ -18,6 +18,7 @@ mod marks;
 mod options;
 mod own_options;
 mod page_list;
+mod perf;
 pub(crate) mod pids;
 mod precopy;
 mod programs;
