@@ -49,8 +49,9 @@ impl Hold {
         }
     }
 
-    /// Why a snapshot that was copied is not whole, if so. Where no huge page is free for a process that writes to a private one, the kernel
-    /// takes that page from its children (`unmap_ref_private()`, mm/hugetlb.c): the snapshot reads as zeros there.
+    /// Why a snapshot that was copied is not whole, if so. Where no huge page is free for a process that writes to a private one, the
+    /// kernel takes that page from its children (`unmap_ref_private()`, mm/hugetlb.c; commit 04f2cbe35699, Linux 2.6.27): the snapshot
+    /// reads as zeros there.
     pub(crate) fn lost(&self) -> Option<String> {
         let Self::Snapshot(held) = self else { return None };
         let left = Status::read(held.pid).map_or(0, |status| status.huge);

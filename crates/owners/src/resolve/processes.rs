@@ -48,7 +48,7 @@ impl<'a> Processes<'a> {
         self.left == 0
     }
 
-    /// Returns who maps the pages of a reverse map; `None` if nobody does any more. Fails if the reverse map cannot be read
+    /// Returns the processes that map the pages of a reverse map, or `None` if none does any more. Fails if the reverse map cannot be read
     /// whole.
     pub(crate) fn mapped(&mut self, anon_vma: u64) -> Result<Option<Mapped>, Fault> {
         let space = self.machine.space();

@@ -68,7 +68,7 @@ impl Walks<'_> {
         let address = ADDRESS & !encryption;
         let mut tables = Tables { types, claimant, seen: HashSet::new(), left: Vec::new(), address, private };
         // Tables of shadow paging are all in the list. Those of the other (02c00b3a2f7e, 5.11: `tdp_mmu`) are only below their roots since
-        // d25ceb926436 (6.3), which counts them.
+        // d25ceb926436 (6.2), which counts them.
         let mut broken = None;
         for (list, is_root) in [("active_mmu_pages", false), ("tdp_mmu_roots", true)] {
             let Ok(list) = guest.get(&format!("arch.{list}")) else { continue };
@@ -124,8 +124,8 @@ impl Walks<'_> {
         Ok(())
     }
 
-    /// Returns the level of the table in a page, below one of `level`; `None` if the page is no table. Entries can be of other kinds:
-    /// the page itself has to lead to a `struct kvm_mmu_page` of it.
+    /// Returns the level of the table in a page to which an entry of a table of `level` leads, or `None` if the page is no table. Not every
+    /// entry leads to one: a page is a table only if it leads to a `struct kvm_mmu_page` that has this page.
     fn table_in(&mut self, tables: &Tables<'_>, pfn: Pfn, level: u64) -> Option<u64> {
         let page = self.memmap.struct_page(pfn)?;
         let known = self.machine.memory().u64(page.get().wrapping_add(tables.private)).ok()?;

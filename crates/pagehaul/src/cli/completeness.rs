@@ -17,7 +17,7 @@ impl fmt::Display for Lacking {
     }
 }
 
-/// What is said of a dump whose headers say that it is complete.
+/// The warning about a dump that claims to be complete.
 const DAMAGED: &str = "pages that are needed are damaged or missing, though it says that it is complete: `pagehaul verify` names them";
 
 /// Returns whether a dump lacks pages, or had damaged ones where it was read: its headers can say that it is complete.

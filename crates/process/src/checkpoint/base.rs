@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn a_block_is_where_its_parts_are_known_to_be() {
-        // Of its pages 10 to 17, those from 11 to 16 may be in the base, from page 100 of its image 4 on.
+        // The block has pages 10 to 17. Pages 11 to 16 may be in the base, whose image 4 has them from its page 100 on.
         let content: Vec<u8> = (10..18).flat_map(|page| vec![page; PAGE as usize]).collect();
         let pages = |first: u64, count: u64| first * PAGE..(first + count) * PAGE;
         let known = [
@@ -435,7 +435,7 @@ mod tests {
             (pages(14, 1), Known::Spilled(9 * PAGE)),
         ];
         let common = [Part { start: 11 * PAGE, bytes: 6 * PAGE, image: 4, offset: 100 * PAGE }];
-        // Page 15 is the same there, which is page 104.
+        // Only page 15, which is page 104 there, has the same bytes.
         let mut read = |image: u32, offset: u64, old: &mut [u8]| {
             assert_eq!(image, 4);
             for (page, old) in (offset / PAGE..).zip(old.chunks_mut(PAGE as usize)) {

@@ -67,7 +67,7 @@ pub(crate) struct Run {
 pub(crate) enum Origin {
     /// In the next bytes of the image's blocks.
     Next,
-    /// In the bytes of its blocks from this offset on.
+    /// In the image's blocks. They begin at this offset, counted from the first byte of the first block.
     Held(u64),
     /// In an image of the base: its number, and the offset in it.
     Base(u32, u64),

@@ -156,7 +156,7 @@ impl Drain<'_> {
         self.rest(image, 0, pages, false, pipe);
     }
 
-    /// Reads the rest of an image, from block `first` on. Returns its bytes up to the end.
+    /// Reads an image whose blocks before `first` were read already. Returns the size of the whole image.
     pub(crate) fn rest(&self, image: usize, first: usize, pages: bool, is_raw: bool, mut pipe: File) -> u64 {
         let (arena, progress) = (self.arena, self.progress);
         let mut start = (first * BLOCK) as u64;

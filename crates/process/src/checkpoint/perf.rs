@@ -1,7 +1,8 @@
 //! Switching the kernel's perf events on before processes are frozen.
 //!
 //! CRIU ends its code in a process by a hardware breakpoint, which is an event. For the first event of a task the kernel switches events
-//! on, and waits for an RCU grace period then (`account_event()`, kernel/events/core.c): 10 to 16 ms, in which the processes are frozen.
+//! on, and waits for an RCU grace period then (`account_event()`, kernel/events/core.c; commit 9107c89e269d, Linux 4.5): 10 to 16 ms, in
+//! which the processes are frozen.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
