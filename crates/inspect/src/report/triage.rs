@@ -123,16 +123,28 @@ pub struct TriageReport {
 }
 
 /// The parts that a task is in.
-const OF_TASKS: [Part; 5] = [Part::Cpus, Part::Tasks, Part::Stacks, Part::Locks, Part::Modules];
+const OF_TASK: &[Part] = &[Part::Cpus, Part::Tasks, Part::Stacks, Part::Locks, Part::Modules];
+/// The parts that a list of tasks with their stacks shows.
+const OF_TASK_LIST: &[Part] = &[Part::Tasks, Part::Stacks, Part::Modules];
 
 impl TriageReport {
     /// Returns what is missing that may concern one task: the sentences of the parts that it is in, and those of the whole dump.
     pub fn missing_of_task(&self) -> impl Iterator<Item = &str> {
+        self.missing_of(OF_TASK)
+    }
+
+    /// Returns what may be missing from a list of tasks and their stacks.
+    pub fn missing_of_task_list(&self) -> impl Iterator<Item = &str> {
+        self.missing_of(OF_TASK_LIST)
+    }
+
+    /// Returns the sentences of these parts, and those of the whole dump.
+    fn missing_of(&self, parts: &'static [Part]) -> impl Iterator<Item = &str> {
         let of_others = |why: &str| {
             let part = Part::ALL
                 .into_iter()
                 .find(|part| why.strip_prefix(part.name()).is_some_and(|rest| rest.starts_with(':')));
-            part.is_some_and(|part| !OF_TASKS.contains(&part))
+            part.is_some_and(|part| !parts.contains(&part))
         };
         self.missing.iter().map(String::as_str).filter(move |why| !of_others(why))
     }

@@ -428,7 +428,7 @@ fn show(
     let text = if arguments.tasks || arguments.stacks {
         let stacks = if arguments.stacks { report.stacks(machine) } else { Vec::new() };
         // The list has no place for it.
-        report.missing_of_task().for_each(|why| tell!("pagehaul: {why}"));
+        report.missing_of_task_list().for_each(|why| tell!("pagehaul: {why}"));
         draw::tasks(&report, &stacks)
     } else if arguments.section.is_empty() {
         draw::summary(&report, name)
