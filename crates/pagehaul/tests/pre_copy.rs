@@ -16,9 +16,13 @@ use tempfile::tempdir;
 
 /// Saves a process that changes its memory in every way, and compares what a restart is given with what the stand-in saw.
 fn saved_exactly(directory: &Path, options: &[&str], part: &str) {
+    subject_saved_exactly(&["24", "2", "churn"], directory, options, part);
+}
+
+fn subject_saved_exactly(subject: &[&str], directory: &Path, options: &[&str], part: &str) {
     let (path, marker) = (directory.join("checkpoint"), directory.join("marker"));
     let memory = directory.join("memory");
-    let subject = Subject::start(&["24", "2", "churn"]);
+    let subject = Subject::start(subject);
     let tree = subject.pid();
     let output = with_criu("checkpoint")
         .args(["--force", &tree])
@@ -75,6 +79,17 @@ fn copies_that_memory_is_too_short_for_are_written_before_the_freeze() {
     saved_exactly(directory.path(), &["--max-memory", "8M", "--threads", "1"], part);
     let info = tool(&["info"]).arg(directory.path().join("checkpoint")).output().unwrap();
     assert_eq!(said(&info).contains("\nunused        "), can_track_writes(), "{}", said(&info));
+}
+
+#[test]
+fn memory_that_is_hardly_written_to_is_compressed_before_the_freeze() {
+    let directory = tempdir().unwrap();
+    let part = if can_track_writes() {
+        "were compressed and written while running"
+    } else {
+        "note: all memory was copied while frozen"
+    };
+    subject_saved_exactly(&["96", "1"], directory.path(), &[], part);
 }
 
 /// A mapping that is split by the tracking cannot be moved any more.

@@ -148,6 +148,10 @@ impl Run<'_> {
         if root.is_dead() {
             return Err(ProcessError::Ended(self.pid));
         }
+        // What was spilled is of no use.
+        if copy.is_err() && writer.has_blocks() {
+            *writer = Writer::new(output.file(), self.path, self.options.recipients.as_ref())?;
+        }
         let copied = copy.as_ref().map_or(0, PreCopy::bytes);
         // At least some blocks per thread, so that no thread waits for the only one of another.
         let least = (self.options.threads as u64 + 2) * 4 * BLOCK as u64;

@@ -104,8 +104,7 @@ pub struct PreCopyReport {
     /// Bytes of their private anonymous memory copied while they were frozen. Shared memory, pages of files and processes born meanwhile
     /// are copied then, too, and not counted.
     pub frozen_bytes: u64,
-    /// Bytes that were compressed and written while the processes ran, because memory for their copies was short. Pages that were
-    /// written to afterwards count each time.
+    /// Bytes that were compressed and written while the processes ran. Pages that were written to afterwards count each time.
     pub spilled_bytes: u64,
     /// Bytes of them that are in the file and no part of the checkpoint.
     pub unused_bytes: u64,

@@ -1,7 +1,7 @@
 //! Writing a container: in place, or encrypted.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,13 +32,14 @@ enum Output {
 }
 
 impl Writer {
-    /// Begins a container in an empty file, called `path` in messages. None of it may be on the disk yet.
+    /// Begins a container in a file, called `path` in messages, of which nothing is kept.
     pub(crate) fn new(
         file: &Arc<File>,
         path: &Path,
         recipients: Option<&Recipients>,
     ) -> Result<Self, ProcessError> {
         let failed = |source| ProcessError::Output { path: path.to_owned(), action: "write to", source };
+        file.set_len(0).and_then(|()| (&**file).rewind()).map_err(failed)?;
         let Some(recipients) = recipients else {
             file.write_all_at(&header(true), 0).map_err(failed)?;
             return Ok(Self { output: Output::Plain(Arc::clone(file)), offset: HEADER });
@@ -48,6 +49,11 @@ impl Writer {
         let mut stream = Box::new(stream);
         stream.write_all(&header(false)).map_err(failed)?;
         Ok(Self { output: Output::Encrypted { file: Arc::clone(file), stream }, offset: HEADER })
+    }
+
+    /// Whether a block was written.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.offset > HEADER
     }
 
     /// Writes a block. Returns its offset.
@@ -87,4 +93,28 @@ impl Writer {
 
 fn ended() -> io::Error {
     io::Error::other("the container has ended")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_of_what_was_written_before() {
+        let index = Index { about: "{}".into(), images: Vec::new(), base: None };
+        let finished = |begun_before: bool| {
+            let named = tempfile::NamedTempFile::new().unwrap();
+            let file = Arc::new(named.reopen().unwrap());
+            let mut writer = Writer::new(&file, named.path(), None).unwrap();
+            if begun_before {
+                writer.append(&[7; 1000]).unwrap();
+                assert!(writer.has_blocks());
+                writer = Writer::new(&file, named.path(), None).unwrap();
+            }
+            assert!(!writer.has_blocks());
+            writer.finish(&index).unwrap();
+            std::fs::read(named.path()).unwrap()
+        };
+        assert_eq!(finished(true), finished(false));
+    }
 }

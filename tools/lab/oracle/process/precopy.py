@@ -110,7 +110,7 @@ def running(v):
     """--leave-running is of one moment, although the process writes meanwhile."""
     if not has_marks(v, "a writer that goes on"):
         return
-    program, file = TestProgram(v, "writer", 64, 8), v.directory / "running.ckpt"
+    program, file = TestProgram(v, "writer", 48, 8), v.directory / "running.ckpt"
     for number in range(1, v.args.rounds + 1):
         before = program.goes_on("before a checkpoint")
         # Every second one has no memory for copies.
@@ -124,7 +124,7 @@ def running(v):
         REPORT.add(restart=number)
         after = program.ask(f"after restart {number}")
         assert after > before, (before, after)
-    passed(f"a writer of 64 MiB, 8 MB/s: {v.args.rounds} checkpoints with --leave-running are each of one moment")
+    passed(f"a writer of 48 MiB, 8 MB/s: {v.args.rounds} checkpoints with --leave-running are each of one moment")
     program.kill()
 
 

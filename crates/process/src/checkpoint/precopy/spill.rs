@@ -1,4 +1,5 @@
-//! Copying pages into the container while the process runs, compressed, where memory for their copies is short.
+//! Copying pages into the container while the process runs, compressed: sooner done than copies in memory, which have to be compressed
+//! as well, and no memory is needed for them.
 //!
 //! What is written to afterwards is copied again, and what was spilled before stays in the file, unused.
 

@@ -52,8 +52,12 @@ pub(super) struct Tracked {
     trusted: Vec<Range<u64>>,
     /// Whether there are marks since the base.
     pub(super) is_marked: bool,
-    /// Pages to which writes were found.
+    /// Pages to which writes were found, if there are marks since the base.
     written: PageSet,
+    /// Pages that were protected, and are to be copied in the first round.
+    waiting: Vec<Range<u64>>,
+    /// The pages that the last round before the freeze left with a copy.
+    held: Vec<Range<u64>>,
     /// Those that the base has.
     pub(super) unchanged: Vec<Range<u64>>,
     pub(super) store: PageStore,
@@ -131,6 +135,8 @@ impl Tracked {
             is_marked: !trusted.is_empty(),
             trusted,
             written: PageSet::default(),
+            waiting: Vec::new(),
+            held: Vec::new(),
             unchanged: Vec::new(),
             store: PageStore::new(Arc::clone(room)),
             stopped,
@@ -168,8 +174,22 @@ impl Tracked {
         written.map(|region| region.end - region.start).sum()
     }
 
+    /// Protects all pages. The first round copies them.
+    pub(super) fn protect(&mut self) -> Result<(), Reason> {
+        for mapping in &self.registered {
+            let mut start = mapping.start;
+            while start < mapping.end {
+                let range = start..mapping.end;
+                let waiting = &mut self.waiting;
+                let end = self.pagemap.protect_written(&range, &mut |range| push_joined(waiting, range));
+                start = end.map_err(not_found)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Copies the pages that were written to since the last round, at first all. Returns their bytes. Those for which there is no room
-    /// in memory are spilled, or all if `spills_all`.
+    /// in memory are spilled; if `spills_all`, those as well that were not written to since they were protected.
     pub(super) fn round(
         &mut self,
         mut spill: Option<&mut Spill<'_>>,
@@ -189,27 +209,40 @@ impl Tracked {
             Some(spill) if spills_all => WINDOW * spill.threads.max(1) as u64,
             _ => WINDOW,
         };
+        let waiting = std::mem::take(&mut self.waiting);
         for mapping in self.registered.clone() {
             let mut start = mapping.start;
             while start < mapping.end {
                 let mut written = Vec::new();
-                let window = start..mapping.end.min(start + at_once);
+                let mut window = start..mapping.end.min(start + at_once);
                 let end = self.pagemap.protect_written(&window, &mut |range| written.push(range));
                 // They are protected again: without a new copy nothing else would show that the old one is stale.
                 for range in &written {
                     self.store.set_held(range, false);
-                    self.written.insert(range);
+                    if self.is_marked {
+                        self.written.insert(range);
+                    }
                 }
                 start = end.map_err(|error| {
                     self.store.set_held(&window, false);
                     self.written.insert(&window);
-                    format!("the pages written to cannot be found: {error}")
+                    not_found(error)
                 })?;
-                let all = length(&written);
-                let spilled = match &spill {
-                    Some(_) if spills_all => std::mem::take(&mut written),
-                    _ => self.store.reserve(&written),
+                window.end = start;
+                let mut unwritten = Vec::new();
+                for range in common(std::slice::from_ref(&window), &waiting) {
+                    exclude(range, &written, &mut |range| push_joined(&mut unwritten, range));
+                }
+                let all = length(&written) + length(&unwritten);
+                let mut spilled = if spill.is_some() && spills_all {
+                    std::mem::take(&mut unwritten)
+                } else {
+                    written.append(&mut unwritten);
+                    written.sort_unstable_by_key(|range| range.start);
+                    Vec::new()
                 };
+                spilled.extend(self.store.reserve(&written));
+                spilled.sort_unstable_by_key(|range| range.start);
                 // What cannot be read now is gone, or copied in the freeze.
                 copy(&mut self.store, &self.memory, &written, 1);
                 if !spilled.is_empty() {
@@ -231,6 +264,11 @@ impl Tracked {
             }
         }
         Ok(bytes)
+    }
+
+    /// Notes which pages have a copy: there are no more rounds. The less is left to do in the freeze.
+    pub(super) fn note_held(&mut self) {
+        self.held = self.store.held();
     }
 
     /// Answers a scan that CRIU makes of the frozen process's page tables, which `file` has: copies what is not held yet, and
@@ -326,7 +364,7 @@ impl Tracked {
                 && region.categories & (PAGE_IS_WRITTEN | PAGE_IS_WPALLOWED) == PAGE_IS_WPALLOWED
             {
                 let mut missing = Vec::new();
-                self.store.missing(&range, &mut |range| push_joined(&mut missing, range));
+                exclude(range, &self.held, &mut |range| push_joined(&mut missing, range));
                 let mut unchanged = Vec::new();
                 for range in common(&missing, &self.trusted) {
                     self.written.missing(&range, &mut |range| push_joined(&mut unchanged, range));
@@ -389,6 +427,10 @@ impl Tracked {
     pub(super) fn release(&self) {
         self.registered.iter().for_each(|mapping| self.userfault.release(mapping));
     }
+}
+
+fn not_found(error: std::io::Error) -> Reason {
+    format!("the pages written to cannot be found: {error}")
 }
 
 /// Whether pages of a mapping are the process's own and not a file's. The kernel's special mappings have other names.
