@@ -51,6 +51,7 @@ mod threads;
 mod tiler;
 mod transfer;
 mod units;
+mod urgent;
 mod vdso;
 mod verify;
 

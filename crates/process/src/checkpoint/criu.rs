@@ -16,6 +16,7 @@ use super::version::{self, OLDEST};
 use crate::error::ProcessError;
 use crate::oom;
 use crate::signal_mask::{Blocked, ENDING};
+use crate::urgent::Urgent;
 
 /// Arguments for rounds of incremental images.
 const INCREMENTAL: [&str; 3] = ["--track-mem", "--prev-images-dir", "--auto-dedup"];
@@ -160,14 +161,18 @@ impl Criu {
         let errors = File::create(directory.join(STANDARD_ERROR)).map_err(failed)?;
         // While it saves processes, ending it would leave its code in them. It ends when its socket and pipes do. A
         // restart is not protected: what CRIU restores would inherit the mask until it has its own.
-        let blocked = (action == "dump").then(|| Blocked::new(ENDING)).transpose().map_err(failed)?;
+        let saves = action == "dump";
+        let blocked = saves.then(|| Blocked::new(ENDING)).transpose().map_err(failed)?;
         let mut command = Command::new(&self.program);
         // It is to let the processes go on if this program is ended.
         oom::end_no_sooner(&mut command);
-        // SAFETY: `signal` may be called between fork and exec, and `install` as well. CRIU must not die of a pipe that was
+        // SAFETY: `signal` may be called between fork and exec, `install` and `begin` as well. CRIU must not die of a pipe that was
         // closed, nor of the terminal's Ctrl-C: its parasite code is in the processes.
         unsafe {
             command.pre_exec(move || {
+                if saves {
+                    std::mem::forget(Urgent::begin());
+                }
                 if let Some(watched) = &watched {
                     watched.install();
                 }

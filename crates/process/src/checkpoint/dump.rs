@@ -40,6 +40,7 @@ use crate::arena::Arena;
 use crate::error::ProcessError;
 use crate::error::no_thread;
 use crate::units::Pid;
+use crate::urgent::Urgent;
 use crate::{limits, oom, procfs};
 
 /// Time that CRIU has to stop the processes. Its own, 10 seconds, begins before the last rounds of copying, for which it waits.
@@ -148,10 +149,6 @@ impl Run<'_> {
         if root.is_dead() {
             return Err(ProcessError::Ended(self.pid));
         }
-        // What was spilled is of no use.
-        if copy.is_err() && writer.has_blocks() {
-            *writer = Writer::new(output.file(), self.path, self.options.recipients.as_ref())?;
-        }
         let copied = copy.as_ref().map_or(0, PreCopy::bytes);
         // At least some blocks per thread, so that no thread waits for the only one of another.
         let least = (self.options.threads as u64 + 2) * 4 * BLOCK as u64;
@@ -187,6 +184,10 @@ impl Run<'_> {
             let notifications = watching.notifications().map_err(refused)?;
             Watch::start(copy, notifications).map_err(refused)
         });
+        // What was spilled is of no use.
+        if watch.is_err() && writer.has_blocks() {
+            *writer = Writer::new(output.file(), self.path, self.options.recipients.as_ref())?;
+        }
         let sockets = Sockets { listener, script, work: work.path() };
         let streamed = self.stream(&mut guard, sockets, &arena, watch.as_ref().ok(), writer);
         let Images { images, seconds: criu_seconds } = match streamed {
@@ -315,6 +316,8 @@ impl Run<'_> {
                 return Err(no_thread(Errno::AGAIN.into()));
             }
             drop(workers);
+            // The processes wait for what follows.
+            let urgent = Urgent::begin();
             thread::scope(|readers| {
                 received = receive(socket, script, &names, progress, |image, name, pipe| {
                     let (drain, pages, pipe) = (drain.clone(), name.starts_with("pages-"), File::from(pipe));
@@ -352,6 +355,7 @@ impl Run<'_> {
                 }
                 Err(_) => guard.wait().is_ok_and(|status| status.success()),
             };
+            drop(urgent);
             let seconds = began.elapsed().as_secs_f64();
             progress.enter(Phase::Pack);
             let completed = match watch {

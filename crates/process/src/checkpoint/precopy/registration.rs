@@ -14,6 +14,7 @@ use crate::error::ProcessError;
 use crate::fork::descriptor_of;
 use crate::mapping::{self, Mapping};
 use crate::units::Pid;
+use crate::urgent::Urgent;
 
 pub(super) struct Registration {
     pub(super) userfault: Userfault,
@@ -47,6 +48,7 @@ impl Registration {
             }
             kept => kept,
         };
+        let _urgent = Urgent::begin();
         let mut command = Helper::command(USERFAULTFD_HELPER, pid)?;
         let mut helper = Helper::start(pid, command.arg(u8::from(kept.is_none()).to_string()))?;
         let ([number, nanoseconds, ..], _) = helper.ask()?;

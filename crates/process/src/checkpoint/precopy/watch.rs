@@ -15,6 +15,7 @@ use super::smaps::{self, Answered};
 use crate::fork::descriptor_of;
 use crate::pagemap::{PageRegion, ScanArguments};
 use crate::units::Pid;
+use crate::urgent::Urgent;
 
 /// A thread that answers as long as CRIU runs.
 pub(crate) struct Watch {
@@ -62,9 +63,15 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 fn serve(state: &Mutex<State>, notifications: &Notifications) {
+    let mut urgent = None;
     // If it fails, the descriptor is closed, CRIU's call fails, and it lets the processes go on.
     while let Ok(Some(call)) = notifications.next() {
-        let answer = lock(state).answer(&call);
+        let mut state = lock(state);
+        let answer = state.answer(&call);
+        if state.is_freezing {
+            urgent.get_or_insert_with(Urgent::begin);
+        }
+        drop(state);
         // It fails if CRIU was killed.
         let _ = notifications.answer(&call, &answer);
     }
