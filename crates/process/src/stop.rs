@@ -6,6 +6,7 @@ use crate::error::ProcessError;
 use crate::procfs::{self, Status};
 use crate::ptrace::{self, Waited};
 use crate::units::Pid;
+use crate::urgent::Urgent;
 
 /// How long threads may take to stop.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,14 +34,16 @@ pub(crate) struct Stopped {
     held: bool,
     /// A tracer is a thread.
     _not_send: std::marker::PhantomData<*const ()>,
+    /// The threads wait for this one.
+    _urgent: Urgent,
 }
 
 impl Stopped {
     /// Stops all threads of a process, including those that it creates meanwhile.
     pub(crate) fn stop(pid: Pid) -> Result<Self, ProcessError> {
         let since = Instant::now();
-        let mut stopped =
-            Self { pid, threads: Vec::new(), since, held: true, _not_send: std::marker::PhantomData };
+        let (threads, _not_send, _urgent) = (Vec::new(), std::marker::PhantomData, Urgent::begin());
+        let mut stopped = Self { pid, threads, since, held: true, _not_send, _urgent };
         let mut running: Vec<Pid> = Vec::new();
         let mut gone: Vec<Pid> = Vec::new();
         // A stopped thread creates no threads: the round that finds no new one is the last.

@@ -25,6 +25,7 @@ use crate::populated::Populated;
 use crate::prepare::Prepared;
 use crate::report::Seconds;
 use crate::tiler::Tiler;
+use crate::urgent::Urgent;
 
 /// How often the thread that holds a process checks whether the user has cancelled the run.
 const CANCEL_INTERVAL: Duration = Duration::from_millis(20);
@@ -123,6 +124,7 @@ impl Job<'_> {
                 || {
                     let Some((memory, tiler)) = copying.wait() else { return };
                     let _busy = Busy { count: &busy, waits: &this };
+                    let _urgent = stopped.then(Urgent::begin);
                     pipeline.copy(memory, tiler);
                 }
             };

@@ -12,6 +12,7 @@ const SLICE: u64 = 100_000;
 const NICE: i32 = -20;
 
 /// The calling thread, and those that it makes, go first until this is dropped.
+#[derive(Debug)]
 pub(crate) struct Urgent(Option<libc::sched_attr>);
 
 impl Urgent {
