@@ -39,7 +39,7 @@ use super::writer::Writer;
 use crate::arena::Arena;
 use crate::error::ProcessError;
 use crate::error::no_thread;
-use crate::units::Pid;
+use crate::units::{Pid, page_size};
 use crate::{limits, oom, procfs};
 
 /// Time that CRIU has to stop the processes. Its own, 10 seconds, begins before the last rounds of copying, for which it waits.
@@ -421,6 +421,8 @@ impl Run<'_> {
             "name": name,
             "criu": self.criu.version,
             "id": self.id,
+            "machine": std::env::consts::ARCH,
+            "page_size": page_size(),
             "pagehaul": env!("CARGO_PKG_VERSION"),
             "lost": lost,
             // Seconds since 1970.
