@@ -180,6 +180,7 @@ test-arm64: setup test-arm64-emulator
 	$(LAB) validate-triage --kernel 6.12-arm64
 	$(LAB) validate-triage --kernel 6.12-arm64-16k
 	$(LAB) validate-process --kernel 6.12-arm64
+	$(LAB) validate-process --kernel 6.12-arm64-16k
 	scripts/test_packages_arm64.sh
 
 # Guests with addresses of 39 and 57 bits, translated by QEMU, which the lab fetches.

@@ -69,8 +69,10 @@ fn run(mib: usize, rate: usize, threads: usize, longest: &'static AtomicU64) {
             _ => page.fill(0),
         }
     }
-    // SAFETY: the structure is what the call takes; a refusal leaves the ordinary priority.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &libc::sched_param { sched_priority: 10 }) };
+    // `struct sched_param` of the kernel. musl has another, and no function for the call.
+    let priority = 10i32;
+    // SAFETY: the number is what the call reads; a refusal leaves the ordinary priority.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_FIFO, &raw const priority) };
     for _ in 0..threads {
         thread::spawn(|| {
             loop {

@@ -190,9 +190,10 @@ fn advance(runs: &[Run], run: &mut usize, into: &mut u64, mut bytes: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::PAGE;
 
-    const BYTES: usize = PAGE as usize;
+    fn bytes() -> usize {
+        page_size() as usize
+    }
 
     /// Six pages of a process, each filled with its number from 1 on.
     struct Pages(*mut libc::c_void);
@@ -202,13 +203,20 @@ mod tests {
             // SAFETY: a new mapping; no other memory changes.
             let base = unsafe {
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-                libc::mmap(std::ptr::null_mut(), 6 * BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+                libc::mmap(
+                    std::ptr::null_mut(),
+                    6 * bytes(),
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    flags,
+                    -1,
+                    0,
+                )
             };
             assert_ne!(base, libc::MAP_FAILED);
             for index in 0..6 {
                 // SAFETY: within the mapping.
                 unsafe {
-                    std::ptr::write_bytes(base.cast::<u8>().add(index * BYTES), index as u8 + 1, BYTES)
+                    std::ptr::write_bytes(base.cast::<u8>().add(index * bytes()), index as u8 + 1, bytes())
                 };
             }
             Self(base)
@@ -222,20 +230,21 @@ mod tests {
         fn copy(&self, shared: Shared) -> (Missing, Vec<u8>) {
             let start = self.start();
             let runs = [
-                Run { range: 0..3 * PAGE, address: start },
-                Run { range: 8 * PAGE..9 * PAGE, address: start + 3 * PAGE },
-                Run { range: 10 * PAGE..12 * PAGE, address: start + 4 * PAGE },
+                Run { range: 0..3 * page_size(), address: start },
+                Run { range: 8 * page_size()..9 * page_size(), address: start + 3 * page_size() },
+                Run { range: 10 * page_size()..12 * page_size(), address: start + 4 * page_size() },
             ];
-            let mut buffer = vec![9; 6 * BYTES];
+            let mut buffer = vec![9; 6 * bytes()];
             let memory = Memory::open(std::process::id() as Pid, shared).unwrap();
             let missing = memory.copy(&runs, &mut buffer).unwrap();
-            assert!(buffer.chunks(BYTES).all(|page| page.iter().all(|byte| *byte == page[0])));
-            (missing, buffer.chunks(BYTES).map(|page| page[0]).collect())
+            assert!(buffer.chunks(bytes()).all(|page| page.iter().all(|byte| *byte == page[0])));
+            (missing, buffer.chunks(bytes()).map(|page| page[0]).collect())
         }
 
         /// By calls, by the file, and by both in turn.
         fn copies(&self) -> [(Missing, Vec<u8>); 3] {
-            let page = |number: u64| self.start() + number * PAGE..self.start() + (number + 1) * PAGE;
+            let page =
+                |number: u64| self.start() + number * page_size()..self.start() + (number + 1) * page_size();
             [Shared::In(Vec::new()), Shared::All, Shared::In(vec![page(3)])].map(|shared| self.copy(shared))
         }
     }
@@ -243,7 +252,7 @@ mod tests {
     impl Drop for Pages {
         fn drop(&mut self) {
             // SAFETY: what is left of the mapping; nothing refers to it.
-            unsafe { libc::munmap(self.0, 6 * BYTES) };
+            unsafe { libc::munmap(self.0, 6 * bytes()) };
         }
     }
 
@@ -251,9 +260,9 @@ mod tests {
     fn pages_that_cannot_be_read_are_zeros_and_counted() {
         let pages = Pages::new();
         // SAFETY: the third and fourth page of it; nothing refers to them.
-        unsafe { libc::munmap(pages.0.byte_add(2 * BYTES), 2 * BYTES) };
+        unsafe { libc::munmap(pages.0.byte_add(2 * bytes()), 2 * bytes()) };
         for (missing, firsts) in pages.copies() {
-            assert_eq!(missing, Missing { pages: 2, first: pages.start() + 2 * PAGE });
+            assert_eq!(missing, Missing { pages: 2, first: pages.start() + 2 * page_size() });
             assert_eq!(firsts, [1, 2, 0, 0, 5, 6]);
         }
     }
@@ -262,7 +271,7 @@ mod tests {
     fn pages_without_leave_to_read_are_there() {
         let pages = Pages::new();
         // SAFETY: pages of the mapping that are not read from here on.
-        unsafe { libc::mprotect(pages.0.byte_add(BYTES), 3 * BYTES, libc::PROT_NONE) };
+        unsafe { libc::mprotect(pages.0.byte_add(bytes()), 3 * bytes(), libc::PROT_NONE) };
         for (missing, firsts) in pages.copies() {
             assert_eq!(missing, Missing::default());
             assert_eq!(firsts, [1, 2, 3, 4, 5, 6]);

@@ -172,25 +172,27 @@ mod tests {
     use pagehaul_elfcore::{ElfError, ElfHeaders};
 
     use super::*;
-    use crate::units::PAGE;
 
     #[test]
     fn segments_follow_the_head_without_gaps() {
         let mapping = |start: u64, pages: u64| Mapping {
-            range: start..start + pages * PAGE,
+            range: start..start + pages * page_size(),
             read: true,
             ..Mapping::default()
         };
         let mappings = [mapping(0x1000, 4), mapping(0x8000, 2), mapping(0x20000, 1)];
-        let layout = lay_out(&mappings, &[4 * PAGE, 0, PAGE], &[1; 100], false);
-        assert_eq!(layout.head.len() as u64, PAGE);
+        let layout = lay_out(&mappings, &[4 * page_size(), 0, page_size()], &[1; 100], false);
+        assert_eq!(layout.head.len() as u64, page_size());
         assert_eq!(layout.segments.len(), 2);
-        assert_eq!(layout.segments[0].offset, PAGE);
-        assert_eq!(layout.segments[1].offset, 5 * PAGE);
-        assert_eq!((layout.size, layout.mapped, layout.excluded), (6 * PAGE, 7 * PAGE, 2 * PAGE));
+        assert_eq!(layout.segments[0].offset, page_size());
+        assert_eq!(layout.segments[1].offset, 5 * page_size());
+        assert_eq!(
+            (layout.size, layout.mapped, layout.excluded),
+            (6 * page_size(), 7 * page_size(), 2 * page_size())
+        );
         let headers = read(&layout.head);
         assert_eq!(headers.len(), 4);
-        assert_eq!((headers[2].file_size, headers[2].memory_size), (0, 2 * PAGE));
+        assert_eq!((headers[2].file_size, headers[2].memory_size), (0, 2 * page_size()));
         assert_eq!((headers[0].offset, headers[0].file_size), (headers_end(4), 100));
     }
 
@@ -213,8 +215,11 @@ mod tests {
     #[test]
     fn every_number_of_mappings_has_its_program_headers() {
         for count in [0, 1, 0xfffd, 0xfffe, 0xffff, 70_000] {
-            let mapping =
-                |n: u64| Mapping { range: n * PAGE..(n + 1) * PAGE, execute: true, ..Mapping::default() };
+            let mapping = |n: u64| Mapping {
+                range: n * page_size()..(n + 1) * page_size(),
+                execute: true,
+                ..Mapping::default()
+            };
             let mappings: Vec<Mapping> = (1..=count).map(mapping).collect();
             let layout = lay_out(&mappings, &vec![0; mappings.len()], &[7; 10], true);
             let headers = read(&layout.head);
@@ -222,7 +227,7 @@ mod tests {
             let note = headers[0].offset as usize;
             assert_eq!(layout.head[note..note + 10], [7; 10]);
             assert!(headers[1..].iter().zip(&mappings).all(|(header, mapping)| {
-                (header.flags, header.vaddr, header.memory_size) == (PF_X, mapping.range.start, PAGE)
+                (header.flags, header.vaddr, header.memory_size) == (PF_X, mapping.range.start, page_size())
             }));
         }
     }

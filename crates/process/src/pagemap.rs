@@ -283,7 +283,6 @@ fn present_by_entries(file: &File, window: Range<u64>, push: &mut impl FnMut(Ran
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::PAGE;
 
     #[test]
     fn a_scan_finds_by_categories() {
@@ -302,24 +301,25 @@ mod tests {
     /// Both ways agree on memory of this process, of which every third page was written to: more regions than there is room for at once.
     #[test]
     fn touched_pages_are_found() {
-        let pages = 3 * (REGIONS + 700);
+        let (pages, page_bytes) = (3 * (REGIONS + 700), page_size());
+        let bytes = page_bytes as usize;
         // SAFETY: a new mapping; no other memory changes.
         let base = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            libc::mmap(std::ptr::null_mut(), pages * 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+            libc::mmap(std::ptr::null_mut(), pages * bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
         assert_ne!(base, libc::MAP_FAILED);
         // SAFETY: within the mapping; small pages, so that neighbours stay untouched; reads map the page of zeros.
         unsafe {
-            libc::madvise(base, pages * 4096, libc::MADV_NOHUGEPAGE);
+            libc::madvise(base, pages * bytes, libc::MADV_NOHUGEPAGE);
             for page in (0..pages).step_by(3) {
-                base.cast::<u8>().add(page * 4096).write_volatile(1);
+                base.cast::<u8>().add(page * bytes).write_volatile(1);
             }
-            base.cast::<u8>().add(4096).read_volatile();
+            base.cast::<u8>().add(bytes).read_volatile();
         }
         let start = base.addr() as u64;
-        let window = start..start + pages as u64 * PAGE;
-        let expected: Vec<u64> = (0..pages as u64).step_by(3).map(|page| start + page * PAGE).collect();
+        let window = start..start + pages as u64 * page_bytes;
+        let expected: Vec<u64> = (0..pages as u64).step_by(3).map(|page| start + page * page_bytes).collect();
         let mut pagemap = Pagemap::open(Path::new("/proc/self/pagemap")).unwrap();
         let mut found = Vec::new();
         let mut at = window.start;
@@ -331,11 +331,11 @@ mod tests {
         }
         let mut entries = Vec::new();
         present_by_entries(&pagemap.file, window.clone(), &mut |range| entries.push(range.start)).unwrap();
-        entries.retain(|page| *page != start + PAGE);
+        entries.retain(|page| *page != start + page_bytes);
         assert_eq!(entries, expected);
         if pagemap.can_scan {
             // Several threads see what one sees, also of much more than is mapped.
-            for range in [start..start + pages as u64 * PAGE, start - (5 << 30)..start + (3 << 30)] {
+            for range in [start..start + pages as u64 * page_bytes, start - (5 << 30)..start + (3 << 30)] {
                 let [one, several] = [1, 4].map(|threads| {
                     let found = pagemap.categories_by(&range, PAGE_IS_PRESENT, threads).unwrap();
                     // Neighbours are in one region.
@@ -349,6 +349,6 @@ mod tests {
             }
         }
         // SAFETY: nothing refers to it any more.
-        unsafe { libc::munmap(base, pages * 4096) };
+        unsafe { libc::munmap(base, pages * bytes) };
     }
 }

@@ -23,6 +23,7 @@ PARTS = {
     "subject": subject.subject,
     "seccomp": subject.seccomp,
     "huge": memory.huge,
+    "hugetlb": memory.hugetlb,
     "forked": memory.forked,
     "python": programs.python,
     "redis": programs.redis,

@@ -24,7 +24,7 @@ mkdir /scratch/work
 chmod 755 /scratch /scratch/work
 chmod 1777 /tmp
 uname -r
-grep -m1 'model name' /proc/cpuinfo
+grep -m1 -E 'model name|CPU part' /proc/cpuinfo
 pagehaul --version
 # What it complains of may be something that these programs do not need.
 /test/criu/criu check || true

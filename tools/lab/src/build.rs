@@ -85,29 +85,69 @@ pub struct ProcessTests {
 
 /// Builds the test `core` of pagehaul for arm64. Without debug symbols, which would fill the guest's memory.
 pub fn process_tests() -> Result<ProcessTests> {
-    let build = |subcommand: &str, what: [&str; 2]| {
-        let mut command = cross_cargo(Architecture::Arm64, subcommand);
-        command
-            .args(["--target", Architecture::Arm64.target(), "--package", "pagehaul"])
-            .args(["--no-default-features", "--features", "process"])
-            .args(what)
-            .env("CARGO_PROFILE_DEV_DEBUG", "0")
-            .env("CARGO_PROFILE_DEV_STRIP", "symbols");
-        command
-    };
-    let subject = run(build("build", ["--example", "subject"]), "the subject for arm64")?;
-    let mut test = build("test", ["--test", "core"]);
-    test.arg("--no-run");
+    let subject = run(process_cargo("build", &["--example", "subject"]), "the subject for arm64")?;
+    let test = process_cargo("test", &["--no-run", "--test", "core"]);
     // Cargo builds pagehaul along with the test.
-    let mut built = programs(test, "the test core for arm64")?;
-    let mut take = |name: &str| {
-        let is = |path: &PathBuf| {
-            path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(name))
-        };
-        let at = built.iter().position(is).with_context(|| format!("cargo built no program {name}"))?;
-        Ok::<_, anyhow::Error>(built.swap_remove(at))
+    let built = programs(test, "the test core for arm64")?;
+    Ok(ProcessTests { test: named("core-", &built)?, pagehaul: named("pagehaul", &built)?, subject })
+}
+
+/// The tests of the crate `pagehaul-process` for arm64, as one program.
+pub fn process_unit_tests() -> Result<PathBuf> {
+    let mut command = cross_cargo(Architecture::Arm64, "test");
+    command.args([
+        "--target",
+        Architecture::Arm64.target(),
+        "--package",
+        "pagehaul-process",
+        "--lib",
+        "--no-run",
+    ]);
+    run(without_symbols(command), "the tests of pagehaul-process for arm64")
+}
+
+/// pagehaul for arm64, and the programs that `validate_process.py` saves.
+pub struct ProcessPrograms {
+    /// pagehaul.
+    pub pagehaul: PathBuf,
+    /// Memory with known contents.
+    pub subject: PathBuf,
+    /// A process that says how long it was stopped.
+    pub clocked: PathBuf,
+}
+
+/// Builds the programs for the checks of processes in an arm64 guest.
+pub fn process_programs() -> Result<ProcessPrograms> {
+    let built = process_cargo("build", &["--bin", "pagehaul", "--example", "subject"]);
+    let built = programs(built, "pagehaul for arm64")?;
+    let mut clocked = cross_cargo(Architecture::Arm64, "build");
+    let target = Architecture::Arm64.target();
+    clocked.args(["--target", target, "--package", "pagehaul-process", "--example", "clocked"]);
+    let clocked = run(without_symbols(clocked), "clocked for arm64")?;
+    Ok(ProcessPrograms { pagehaul: named("pagehaul", &built)?, subject: named("subject", &built)?, clocked })
+}
+
+/// A cargo command for arm64 on what of pagehaul saves processes.
+fn process_cargo(subcommand: &str, what: &[&str]) -> Command {
+    let mut command = cross_cargo(Architecture::Arm64, subcommand);
+    command
+        .args(["--target", Architecture::Arm64.target(), "--package", "pagehaul"])
+        .args(["--no-default-features", "--features", "process"])
+        .args(what);
+    without_symbols(command)
+}
+
+fn without_symbols(mut command: Command) -> Command {
+    command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_STRIP", "symbols");
+    command
+}
+
+/// The program whose name starts so.
+fn named(start: &str, built: &[PathBuf]) -> Result<PathBuf> {
+    let is = |path: &&PathBuf| {
+        path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(start))
     };
-    Ok(ProcessTests { test: take("core-")?, pagehaul: take("pagehaul")?, subject })
+    built.iter().find(is).cloned().with_context(|| format!("cargo built no program {start}"))
 }
 
 /// Builds pagehaul with what a running guest is asked for: `kdump plan`, reclaim, latency, vmalloc. Takes half the time of the

@@ -15,13 +15,15 @@ use super::container::{self, Container, Origin, Run, container_path};
 use super::info::check_blocks;
 use super::page_list::{self, Entry, PageList};
 use crate::error::ProcessError;
-use crate::units::{PAGE, Pid};
+use crate::units::{PAGE, Pid, page_size};
 
 /// A base.
 pub(crate) struct Base {
     chain: Chain,
     id: String,
     lists: HashMap<String, Pages>,
+    /// Bytes of a page.
+    page: u64,
 }
 
 /// The pages of a process, or of shared memory.
@@ -46,6 +48,11 @@ pub(crate) struct Part {
 impl Base {
     /// Opens the base of a new checkpoint of a process.
     pub(crate) fn open(path: &Path, pid: Pid) -> Result<Self, ProcessError> {
+        Self::open_with(path, pid, page_size())
+    }
+
+    /// Opens it on a machine whose pages have `page` bytes.
+    fn open_with(path: &Path, pid: Pid, page: u64) -> Result<Self, ProcessError> {
         let chain = Chain::open(&container_path(path))?;
         let damaged = |what: String| ProcessError::Damaged { path: path.to_owned(), what };
         let about = chain.newest().index.about();
@@ -73,11 +80,11 @@ impl Base {
         {
             let list = chain.content(number)?;
             // A list that is not as expected has nothing in common with a new one.
-            if let Some(pages) = PageList::parse(&list).and_then(|list| Pages::new(&chain, list)) {
+            if let Some(pages) = PageList::parse(&list, page).and_then(|list| Pages::new(&chain, list)) {
                 lists.insert(image.name.clone(), pages);
             }
         }
-        Ok(Self { chain, id, lists })
+        Ok(Self { chain, id, lists, page })
     }
 
     /// Verifies all blocks that it needs: what is based on damage is damaged.
@@ -168,7 +175,7 @@ impl Base {
     /// Returns the name of the image whose pages are in a new list, and the parts of it that may be those of the base, in order.
     pub(crate) fn align(&self, name: &str, list: &[u8]) -> Option<(String, Vec<Part>)> {
         let pages = self.lists.get(name)?;
-        let list = PageList::parse(list)?;
+        let list = PageList::parse(list, self.page)?;
         let parts = list.entries.iter().flat_map(|entry| pages.common(entry)).collect();
         Some((list.pages()?, parts))
     }
@@ -359,6 +366,11 @@ mod tests {
     type Memory = BTreeMap<u64, u8>;
 
     fn images(memory: &Memory) -> (Vec<u8>, Vec<u8>) {
+        images_of(PAGE, memory)
+    }
+
+    /// The images of a machine whose pages have `page` bytes. The memory is still in units of [`PAGE`].
+    fn images_of(page_bytes: u64, memory: &Memory) -> (Vec<u8>, Vec<u8>) {
         let (mut list, mut pages) = (page_list::empty(1), Vec::new());
         let mut entries: Vec<Range<u64>> = Vec::new();
         for (&page, &value) in memory {
@@ -369,14 +381,19 @@ mod tests {
             }
         }
         for entry in entries {
-            page_list::encode(&mut list, entry.start * PAGE, entry.end - entry.start, page_list::PRESENT);
+            let pages = (entry.end - entry.start) * PAGE / page_bytes;
+            page_list::encode(&mut list, entry.start * PAGE, pages, page_list::PRESENT);
         }
         (list, pages)
     }
 
     /// Writes a checkpoint of memory, in blocks of a few pages, with or without a base.
     fn write(path: &Path, id: &str, memory: &Memory, base: Option<&Base>) {
-        let (list, pages) = images(memory);
+        write_of(PAGE, path, id, memory, base);
+    }
+
+    fn write_of(page: u64, path: &Path, id: &str, memory: &Memory, base: Option<&Base>) {
+        let (list, pages) = images_of(page, memory);
         let mut compressor = FrameCompressor::new(1).unwrap();
         let (mut out, mut frame) = (container::header(false), Vec::new());
         let mut block = |content: &[u8]| {
@@ -415,7 +432,7 @@ mod tests {
     }
 
     fn open(path: &Path) -> Base {
-        Base::open(path, 1).unwrap()
+        Base::open_with(path, 1, PAGE).unwrap()
     }
 
     fn read(path: &Path) -> (Vec<u8>, Vec<u8>) {
@@ -506,6 +523,25 @@ mod tests {
         let image = &newest.newest().index.images[newest.find(PAGES).unwrap()];
         assert_eq!((image.own_bytes(), image.bytes()), (PAGE, 20 * PAGE));
         assert_eq!(image.runs.len(), 3);
+    }
+
+    #[test]
+    fn of_a_page_of_16_kib_only_what_changed_is_written_again() {
+        const BYTES: u64 = 4 * PAGE;
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let mut memory: Memory = (12..32).map(|number| (number, number as u8)).collect();
+        write_of(BYTES, &path("0"), "0", &memory, None);
+        let base = Base::open_with(&path("0"), 1, BYTES).unwrap();
+        assert_eq!(base.addresses(LIST), std::slice::from_ref(&(3 * BYTES..8 * BYTES)));
+        memory.insert(21, 200);
+        write_of(BYTES, &path("1"), "1", &memory, Some(&base));
+        let newest = Chain::open(&path("1")).unwrap();
+        let image = &newest.newest().index.images[newest.find(PAGES).unwrap()];
+        assert_eq!((image.own_bytes(), image.bytes()), (PAGE, 5 * BYTES));
+        assert_eq!(read(&path("1")), images_of(BYTES, &memory));
+        // A machine with other pages has nothing in common with it.
+        assert!(Base::open_with(&path("0"), 1, PAGE).unwrap().addresses(LIST).is_empty());
     }
 
     #[test]

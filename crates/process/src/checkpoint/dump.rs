@@ -39,7 +39,7 @@ use super::writer::Writer;
 use crate::arena::Arena;
 use crate::error::ProcessError;
 use crate::error::no_thread;
-use crate::units::Pid;
+use crate::units::{Pid, page_size};
 use crate::urgent::Urgent;
 use crate::{limits, oom, procfs};
 
@@ -429,6 +429,8 @@ impl Run<'_> {
             "name": name,
             "criu": self.criu.version,
             "id": self.id,
+            "machine": std::env::consts::ARCH,
+            "page_size": page_size(),
             "pagehaul": env!("CARGO_PKG_VERSION"),
             "lost": lost,
             // Seconds since 1970.

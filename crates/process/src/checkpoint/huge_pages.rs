@@ -41,6 +41,8 @@ const SHARED: u64 = 1 << 8;
 const IN_MEMFD: u64 = 1 << 14;
 /// Where the kernel has its counts of huge pages.
 const COUNTS: &str = "/sys/kernel/mm/hugepages";
+/// How the name of a mapped memfd begins.
+const MEMFD: &[u8] = b"/memfd:";
 /// What CRIU knows of the kernel.
 const RECOGNIZED: &str = "/run/criu.kdat";
 /// `HUGETLBFS_MAGIC` of include/uapi/linux/magic.h.
@@ -205,7 +207,12 @@ pub(super) fn resident(tree: &[Process]) -> Result<u64, ProcessError> {
             let identity = (file.dev(), file.ino());
             let Some(size) = size.filter(|_| of_process.insert(identity)) else { continue };
             if mapping.is_deleted() {
-                recognizable(pid, size, free(&directory(size)), Path::new(RECOGNIZED).exists())?;
+                let free = free(&directory(size));
+                recognizable(pid, size, free, Path::new(RECOGNIZED).exists())?;
+                // The file of a private mapping has no pages of its own.
+                if mapping.name.starts_with(MEMFD) || file.blocks() > 0 {
+                    readable(pid, size, file.len(), free)?;
+                }
             }
             // In units of 512 bytes; private mappings have pages besides, which are not the file's.
             let bytes = file.blocks() << 9;
@@ -229,6 +236,22 @@ fn recognizable(pid: Pid, size: u64, free: u64, is_known: bool) -> Result<(), Pr
         "process {pid} has huge pages of {} KiB, and no other one is free, which CRIU needs to recognize them; make one more \
          ({}/nr_hugepages)",
         size >> 10,
+        directory(size).display()
+    )))
+}
+
+/// CRIU reads memfds and shared memory of huge pages through a private mapping, for which the kernel reserves as many again, while the
+/// processes are frozen ("Can't mmap shmem" of criu/shmem.c, 4.1).
+fn readable(pid: Pid, size: u64, bytes: u64, free: u64) -> Result<(), ProcessError> {
+    let needed = bytes.div_ceil(size.max(1));
+    if free >= needed {
+        return Ok(());
+    }
+    Err(ProcessError::Refused(format!(
+        "process {pid} has shared memory or a memfd of {needed} huge pages of {} KiB, and CRIU needs as many free ones to read it, of \
+         which there are {free}; make {} more ({}/nr_hugepages)",
+        size >> 10,
+        needed - free,
         directory(size).display()
     )))
 }
@@ -316,6 +339,17 @@ mod tests {
         let why = recognizable(7, 2 << 20, 0, false).unwrap_err().to_string();
         assert!(why.starts_with("process 7 has huge pages of 2048 KiB, and no other one is free"), "{why}");
         assert!(why.ends_with("(/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages)"), "{why}");
+    }
+
+    #[test]
+    fn shared_memory_for_which_criu_has_too_few_huge_pages_are_refused() {
+        readable(7, 32 << 20, 96 << 20, 3).unwrap();
+        let why = readable(7, 32 << 20, 96 << 20, 1).unwrap_err().to_string();
+        assert_eq!(
+            why,
+            "process 7 has shared memory or a memfd of 3 huge pages of 32768 KiB, and CRIU needs as many free ones to read it, of which \
+             there are 1; make 2 more (/sys/kernel/mm/hugepages/hugepages-32768kB/nr_hugepages)"
+        );
     }
 
     proptest! {

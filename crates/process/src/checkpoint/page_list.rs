@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::protobuf::{Value, message, number_field, put, put_message};
-use crate::units::{PAGE, Pid};
+use crate::units::Pid;
 
 /// Bytes of an image's magic numbers.
 const MAGIC: usize = 8;
@@ -45,8 +45,8 @@ pub(crate) struct PageList<'a> {
 }
 
 impl<'a> PageList<'a> {
-    /// Reads a list. None if it is not as CRIU 4 writes it.
-    pub(crate) fn parse(list: &'a [u8]) -> Option<Self> {
+    /// Reads a list of a machine whose pages have `page` bytes, in which CRIU counts. None if it is not as CRIU 4 writes it.
+    pub(crate) fn parse(list: &'a [u8], page: u64) -> Option<Self> {
         let (_, after) = message(list.get(MAGIC..)?)?;
         let (head, mut rest) = list.split_at_checked(list.len() - after.len())?;
         let (mut entries, mut start) = (Vec::new(), 0u64);
@@ -65,7 +65,7 @@ impl<'a> PageList<'a> {
                     _ => {}
                 }
             }
-            let (address, bytes) = (address?, long_count.or(count)?.checked_mul(PAGE)?);
+            let (address, bytes) = (address?, long_count.or(count)?.checked_mul(page)?);
             if flags & PRESENT == 0 || bytes == 0 {
                 return None;
             }
@@ -118,24 +118,27 @@ pub(crate) fn empty(number: u64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::PAGE_SIZES;
     use proptest::prelude::*;
 
     #[test]
     fn lists_name_their_pages_and_where_they_are() {
-        let mut list = empty(7);
-        encode(&mut list, 5 * PAGE, 2, PRESENT);
-        encode(&mut list, 9 * PAGE, 1, PRESENT | 2);
-        let read = PageList::parse(&list).unwrap();
-        assert_eq!(read.pages().as_deref(), Some("pages-7.img"));
-        let expected = [(5 * PAGE..7 * PAGE, PRESENT, 0), (9 * PAGE..10 * PAGE, PRESENT | 2, 2 * PAGE)];
-        let expected = expected.map(|(addresses, flags, start)| Entry { addresses, flags, start });
-        assert_eq!((read.entries.as_slice(), read.bytes()), (&expected[..], 3 * PAGE));
+        for page in PAGE_SIZES {
+            let mut list = empty(7);
+            encode(&mut list, 5 * page, 2, PRESENT);
+            encode(&mut list, 9 * page, 1, PRESENT | 2);
+            let read = PageList::parse(&list, page).unwrap();
+            assert_eq!(read.pages().as_deref(), Some("pages-7.img"));
+            let expected = [(5 * page..7 * page, PRESENT, 0), (9 * page..10 * page, PRESENT | 2, 2 * page)];
+            let expected = expected.map(|(addresses, flags, start)| Entry { addresses, flags, start });
+            assert_eq!((read.entries.as_slice(), read.bytes()), (&expected[..], 3 * page));
+        }
     }
 
     proptest! {
         #[test]
         fn any_list_is_no_reason_to_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            if let Some(list) = PageList::parse(&bytes) {
+            if let Some(list) = PageList::parse(&bytes, PAGE_SIZES[1]) {
                 let _ = (list.pages(), list.bytes());
             }
         }

@@ -1,5 +1,6 @@
 //! Restarting from a checkpoint: every block is checked, then CRIU is given the images it asks for.
 
+use std::env::consts::ARCH;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
@@ -28,7 +29,7 @@ use super::work_directory::{WorkDirectory, accept_criu};
 use super::{pids, timers, wire};
 use crate::error::ProcessError;
 use crate::prepare::living;
-use crate::units::Pid;
+use crate::units::{Pid, page_size};
 
 /// How processes are restarted.
 #[derive(Debug, Clone, Default)]
@@ -59,6 +60,22 @@ pub struct RestartReport {
     pub seconds: f64,
 }
 
+/// Refuses a checkpoint of another machine, or of the same one with a kernel of other pages: CRIU does not look, counts in pages, and would
+/// put memory at other addresses. Older checkpoints do not say.
+fn check_machine(about: &serde_json::Value, machine: &str, page: u64) -> Result<(), ProcessError> {
+    let (saved, saved_page) =
+        (about["machine"].as_str().unwrap_or(machine), about["page_size"].as_u64().unwrap_or(page));
+    if (saved, saved_page) == (machine, page) {
+        return Ok(());
+    }
+    Err(ProcessError::Refused(format!(
+        "the processes were saved on {saved} with pages of {} KiB, and this is {machine} with pages of {} KiB: restart them on a machine \
+         like the first",
+        saved_page >> 10,
+        page >> 10
+    )))
+}
+
 /// Restarts the processes of a checkpoint. Until this program ends, the first is its child; if they cannot be restarted, all
 /// children that it got meanwhile are killed.
 pub fn restart(
@@ -70,6 +87,7 @@ pub fn restart(
     own_options::check(Action::Restore, &options.arguments)?;
     crate::procfs::check_system()?;
     let chain = Chain::open(&container_path(path))?;
+    check_machine(&chain.newest().index.about(), ARCH, page_size())?;
     let criu = Criu::find(options.criu.as_deref(), progress)?;
     criu.check_arguments(&options.arguments, progress)?;
     let image_bytes = chain.image_bytes();
@@ -285,4 +303,21 @@ pub(super) fn write_image(
         }
     });
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_of_machines_with_other_pages_are_refused() {
+        let about = serde_json::json!({ "machine": "aarch64", "page_size": 16384 });
+        check_machine(&about, "aarch64", 16384).unwrap();
+        check_machine(&serde_json::json!({}), "x86_64", 4096).unwrap();
+        let why = |machine, page| check_machine(&about, machine, page).unwrap_err().to_string();
+        let expected = "the processes were saved on aarch64 with pages of 16 KiB, and this is aarch64 with pages of 4 KiB: restart them \
+                        on a machine like the first";
+        assert_eq!(why("aarch64", 4096), expected);
+        assert!(why("x86_64", 16384).contains("and this is x86_64 with pages of 16 KiB"));
+    }
 }

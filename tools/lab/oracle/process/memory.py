@@ -5,12 +5,52 @@ import re
 import subprocess
 
 from . import support
+from .restarts import restarted
 from .support import passed, run, segments, skipped
+from .test_program import TestProgram
+
+
+def huge_page():
+    """Returns the bytes of a huge page: 2 MiB, or 32 MiB where pages have 16 KiB."""
+    return int(re.search(r"^Hugepagesize: +(\d+)", pathlib.Path("/proc/meminfo").read_text(), re.M).group(1)) << 10
 
 
 def huge(v):
     """hugetlb pages, private and shared, of a test program."""
-    pages, wanted = pathlib.Path("/proc/sys/vm/nr_hugepages"), 8
+    with_huge_pages(8, lambda: huge_pages(v))
+
+
+def hugetlb(v):
+    """hugetlb pages, private, shared and of a memfd, of a program that is restarted."""
+    # The program takes nine, and CRIU three more to read the memfd.
+    with_huge_pages(12, lambda: hugetlb_pages(v))
+
+
+def hugetlb_pages(v):
+    program = TestProgram(v, "hugetlb")
+    # Refused where the machine has no more of them than were made for this.
+    if v.args.criu and huge_pages_left() == 3:
+        pages = pathlib.Path("/proc/sys/vm/nr_hugepages")
+        enough = pages.read_text()
+        pages.write_text(str(int(enough) - 1))
+        command = (v.args.pagehaul, "checkpoint", "-q", "--force", "--criu", v.args.criu, program.pid, v.directory / "refused")
+        said = run(*command, ok=1).stderr
+        assert "CRIU needs as many free ones to read it, of which there are 2;" in said, said
+        program.goes_on("after it was refused")
+        pages.write_text(enough)
+    restarted(v, program, f"huge pages of {huge_page() >> 20} MiB")
+
+
+def huge_pages_left():
+    """Returns how many huge pages are free and not reserved."""
+    text = pathlib.Path("/proc/meminfo").read_text()
+    free, reserved = (int(re.search(rf"^HugePages_{name}: +(\d+)", text, re.M).group(1)) for name in ("Free", "Rsvd"))
+    return free - reserved
+
+
+def with_huge_pages(wanted, check):
+    """Makes huge pages while a check runs."""
+    pages = pathlib.Path("/proc/sys/vm/nr_hugepages")
     before = pages.read_text()
     try:
         try:
@@ -21,7 +61,7 @@ def huge(v):
         if free < wanted:
             skipped(f"huge pages: the machine has {free} of {wanted}")
             return
-        huge_pages(v)
+        check()
     finally:
         try:
             pages.write_text(before)
@@ -30,14 +70,16 @@ def huge(v):
 
 
 def huge_pages(v):
-    code = """
+    page = huge_page()
+    code = f"""
 import mmap, sys
-size, huge = 4 << 21, 0x40000
+page, huge = {page}, 0x40000
+size = 4 * page
 private, shared = (mmap.mmap(-1, size, flags=mmap.MAP_ANONYMOUS | kind | huge) for kind in (mmap.MAP_PRIVATE, mmap.MAP_SHARED))
 for area, byte in ((private, 5), (shared, 9)):
     # The second and fourth page stay untouched.
-    for page in (0, 2):
-        area[page << 21:(page + 1) << 21] = bytes([byte + page]) * (1 << 21)
+    for number in (0, 2):
+        area[number * page:(number + 1) * page] = bytes([byte + number]) * page
 print('ready', flush=True)
 input()
 """
@@ -49,12 +91,12 @@ input()
         content = {}
         with open(core, "rb") as file:
             for address, offset, stored in segments(core):
-                if stored == 4 << 21:
+                if stored == 4 * page:
                     file.seek(offset)
                     data = file.read(stored)
-                    content[data[0]] = [data[at] for at in range(0, stored, 1 << 21)]
-                    for at in range(0, stored, 1 << 21):
-                        assert data[at:at + (1 << 21)] == data[at:at + 1] * (1 << 21), "a huge page differs"
+                    content[data[0]] = [data[at] for at in range(0, stored, page)]
+                    for at in range(0, stored, page):
+                        assert data[at:at + page] == data[at:at + 1] * page, "a huge page differs"
         return content
 
     private, shared = {5: [5, 0, 7, 0]}, {9: [9, 0, 11, 0]}
@@ -74,12 +116,12 @@ def huge_pages_lost(v):
     free = int(re.search(r"^HugePages_Free: +(\d+)", pathlib.Path("/proc/meminfo").read_text(), re.M).group(1))
     code = f"""
 import mmap
-size = {free} << 21
+size, page = {free} * {huge_page()}, {huge_page()}
 area = mmap.mmap(-1, size, flags=mmap.MAP_ANONYMOUS | mmap.MAP_PRIVATE | 0x40000)
 area[:] = bytes([7]) * size
 print('ready', flush=True)
 while True:
-    for at in range(0, size, 1 << 21):
+    for at in range(0, size, page):
         area[at] = 7
 """
     child = subprocess.Popen(["python3", "-c", code], stdout=subprocess.PIPE, text=True)

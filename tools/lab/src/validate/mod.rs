@@ -13,7 +13,7 @@ pub mod triage;
 pub use guests::{Guest, guests};
 
 use crate::{Architecture, Config, Crash, build, crash, kernels, oracle};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,16 +36,15 @@ pub fn validate(guests: &[Guest], pagehaul: &Path, command_lines: bool) -> Resul
     }
 }
 
-/// Validates cores and checkpoints of live processes in a guest; on arm64 cores only.
+/// Validates cores and checkpoints of live processes in a guest; on arm64 also with the tests of cores, unless parts are named.
 pub fn process_in_guest(kernel: &str, pagehaul: &Path, options: &process::Options) -> Result<()> {
     match kernels::series(kernel)?.architecture {
         Architecture::X86_64 => process_guest::validate(kernel, pagehaul, options),
         Architecture::Arm64 | Architecture::Riscv64 => {
-            ensure!(
-                options.parts.is_empty() && options.rounds.is_none(),
-                "--only and --rounds are for x86_64 guests: on {kernel} all tests run once"
-            );
-            process_arm64::validate(kernel, pagehaul)
+            if options.parts.is_empty() {
+                process_arm64::validate(kernel, pagehaul)?;
+            }
+            process_guest::validate(kernel, pagehaul, options)
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Validates cores and checkpoints of live processes: `oracle/validate_process.py`.
 
-use crate::{build, criu, oracle};
+use crate::{Architecture, build, criu, oracle};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,7 +30,7 @@ pub fn validate(pagehaul: &Path, options: &Options) -> Result<()> {
     let subject = build::example("subject")?;
     let clocked = build::example("clocked")?;
     let script = oracle::script("validate_process.py")?;
-    let criu = criu::criu()?;
+    let criu = criu::criu(Architecture::X86_64)?;
     let mut command = as_root(script.get_program());
     command.args(script.get_args()).args([pagehaul, &subject]);
     command.arg("--clocked").arg(&clocked).arg("--pause").arg(pause());

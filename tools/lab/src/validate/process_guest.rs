@@ -3,17 +3,22 @@
 
 use super::process::{Options, pause};
 use super::process_report::Report;
+use crate::build::ProcessPrograms;
 use crate::kernels::Kernel;
 use crate::tools::Tools;
 use crate::workload::{self, Config, Step};
-use crate::{build, cache, criu, modules};
+use crate::{Architecture, build, cache, criu, modules};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The guest has Debian 12 as the lab's workloads have it. lldb and drgn are left out: they read files, on any kernel alike.
-const PACKAGES: [&str; 8] =
-    ["gdb", "elfutils", "zstd", "python3", "redis-server", "postgresql-15", "mount", "kmod"];
+const PACKAGES: [&str; 6] = ["gdb", "elfutils", "zstd", "python3", "mount", "kmod"];
+/// For all parts.
+const SERVERS: [&str; 2] = ["redis-server", "postgresql-15"];
+/// The parts that an arm64 guest runs unless others are named. The instructions of real servers are translated, and take too long.
+const ARM64_PARTS: [&str; 8] =
+    ["huge", "threads", "events", "family", "writer", "running", "generations", "hugetlb"];
 /// Modules that CRIU needs: without nf_tables CRIU 4.1 saves nothing, and the others are how it asks for sockets.
 const MODULES: [&str; 10] = [
     "tun",
@@ -32,28 +37,67 @@ const REAPER: &str = include_str!("../../process-guest/reaper.py");
 /// What an emulated machine needs, which is some 10 times slower.
 const FOR_SLOWNESS: &str = "--deadline 240 --moments 10";
 const ROUNDS: u32 = 2;
+/// Rounds on arm64.
+const ARM64_ROUNDS: u32 = 1;
 /// Redis, postgres and a process of 200 MiB, with their cores and images in the page cache.
 const MEMORY_MIB: u64 = 3072;
 const SCRATCH_MIB: u64 = 6144;
 
-/// Validates `pagehaul` on real programs in a guest.
+/// The programs of a guest, and what it runs by default.
+struct Programs {
+    pagehaul: PathBuf,
+    subject: PathBuf,
+    clocked: PathBuf,
+    packages: Vec<String>,
+    parts: Vec<String>,
+    rounds: u32,
+}
+
+impl Programs {
+    /// `pagehaul` is that of this machine.
+    fn new(architecture: Architecture, pagehaul: &Path) -> Result<Self> {
+        let packages = |more: &[&str]| PACKAGES.iter().chain(more).map(|&name| name.to_owned()).collect();
+        match architecture {
+            Architecture::X86_64 => Ok(Self {
+                pagehaul: pagehaul.to_owned(),
+                subject: build::example("subject")?,
+                clocked: build::example("clocked")?,
+                packages: packages(&SERVERS),
+                parts: Vec::new(),
+                rounds: ROUNDS,
+            }),
+            Architecture::Arm64 => {
+                let ProcessPrograms { pagehaul, subject, clocked } = build::process_programs()?;
+                let (packages, parts) = (packages(&[]), ARM64_PARTS.map(str::to_owned).to_vec());
+                Ok(Self { pagehaul, subject, clocked, packages, parts, rounds: ARM64_ROUNDS })
+            }
+            Architecture::Riscv64 => bail!("pagehaul saves no processes of riscv64"),
+        }
+    }
+}
+
+/// Validates `pagehaul` on real programs in a guest: on x86_64 with all parts, on arm64 with the most important ones, unless some are
+/// named.
 pub fn validate(kernel: &str, pagehaul: &Path, options: &Options) -> Result<()> {
+    let series = Kernel::get(kernel)?;
+    let programs = Programs::new(series.architecture, pagehaul)?;
+    let parts = if options.parts.is_empty() { &programs.parts } else { &options.parts };
     let out = cache::directory()?.join("workloads").join(format!("process-{kernel}"));
     let draft = tempfile::tempdir().context("making a directory for the guest's files")?;
-    let rounds = options.rounds.unwrap_or(ROUNDS);
+    let rounds = options.rounds.unwrap_or(programs.rounds);
     let config = Config {
         kernel: kernel.to_owned(),
         memory_mib: MEMORY_MIB,
         scratch_mib: SCRATCH_MIB,
         swap_mib: 0,
-        packages: PACKAGES.map(str::to_owned).to_vec(),
-        files: files(&Kernel::get(kernel)?, draft.path())?,
+        packages: programs.packages.clone(),
+        files: files(&series, &programs, draft.path())?,
         steps: vec![Step {
             name: "process".into(),
-            script: script(&options.parts, rounds),
+            script: script(parts, rounds),
             time_limit: time_limit(rounds),
         }],
-        pagehaul: Some(pagehaul.to_owned()),
+        pagehaul: Some(programs.pagehaul.clone()),
         ..Config::default()
     };
     let ended = workload::run(&config, &out)?;
@@ -62,7 +106,7 @@ pub fn validate(kernel: &str, pagehaul: &Path, options: &Options) -> Result<()> 
     let report = Report::read(&fs::read_to_string(&path).with_context(|| path.display().to_string())?)
         .with_context(|| path.display().to_string())?;
     print!("{report}");
-    report.check(&options.parts)?;
+    report.check(parts)?;
     match ended.steps.first() {
         Some(step) if step.timed_out => bail!("the guest had no time left after {:.0} s", step.seconds),
         Some(step) if step.exit_code != Some(0) => bail!("validate_process.py failed: see process.stdout"),
@@ -88,17 +132,16 @@ fn script(parts: &[String], rounds: u32) -> String {
 }
 
 /// The files of the guest, of which some are made in `draft`.
-fn files(kernel: &Kernel, draft: &Path) -> Result<Vec<(PathBuf, String)>> {
-    kernel.require_host_architecture()?;
+fn files(kernel: &Kernel, programs: &Programs, draft: &Path) -> Result<Vec<(PathBuf, String)>> {
     let reaper = draft.join("reaper.py");
     fs::write(&reaper, REAPER).with_context(|| reaper.display().to_string())?;
     let mut files = vec![
-        (build::example("subject")?, "/test/subject".to_owned()),
-        (build::example("clocked")?, "/test/clocked".to_owned()),
+        (programs.subject.clone(), "/test/subject".to_owned()),
+        (programs.clocked.clone(), "/test/clocked".to_owned()),
         (pause(), "/test/pause.py".to_owned()),
         (reaper, "/test/reaper.py".to_owned()),
     ];
-    files.extend(criu::files("/test/criu")?);
+    files.extend(criu::files(kernel.architecture, "/test/criu")?);
     let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("oracle");
     files.push((oracle.join("validate_process.py"), "/test/oracle/validate_process.py".to_owned()));
     for directory in ["process", "process/test_programs"] {

@@ -8,7 +8,6 @@ use super::tracked::{common, exclude, push_joined};
 use crate::checkpoint::base::Known;
 use crate::checkpoint::kept::CriuImage;
 use crate::checkpoint::page_list::{PRESENT, PageList, encode};
-use crate::units::PAGE;
 
 /// All pages of a process.
 pub(crate) struct Merged {
@@ -57,7 +56,8 @@ pub(super) fn merge(
     store: PageStore,
     unchanged: Option<Vec<Range<u64>>>,
 ) -> Option<(Vec<u8>, Merged)> {
-    let list = PageList::parse(list)?;
+    let page = store.page();
+    let list = PageList::parse(list, page)?;
     let spilled = store.spilled_bytes();
     let (pages, drained) = match pages {
         CriuImage::Kept(pages) => (pages, 0),
@@ -126,7 +126,7 @@ pub(super) fn merge(
             }
             last => {
                 if let Some((range, flags)) = last.replace((addresses.clone(), flags)) {
-                    encode(&mut out, range.start, (range.end - range.start) / PAGE, flags);
+                    encode(&mut out, range.start, (range.end - range.start) / page, flags);
                 }
             }
         }
@@ -135,7 +135,7 @@ pub(super) fn merge(
         start += bytes;
     }
     if let Some((range, flags)) = last {
-        encode(&mut out, range.start, (range.end - range.start) / PAGE, flags);
+        encode(&mut out, range.start, (range.end - range.start) / page, flags);
     }
     Some((out, Merged { parts, store, pages, drained, is_marked }))
 }
@@ -206,20 +206,21 @@ mod tests {
     use super::*;
     use crate::checkpoint::container::Block;
     use crate::checkpoint::page_list;
+    use crate::units::PAGE_SIZES;
 
-    fn list(entries: &[(u64, u64)]) -> Vec<u8> {
+    fn list(size: u64, entries: &[(u64, u64)]) -> Vec<u8> {
         let mut out = page_list::empty(1);
-        entries.iter().for_each(|(page, count)| encode(&mut out, page * PAGE, *count, PRESENT | 2));
+        entries.iter().for_each(|(page, count)| encode(&mut out, page * size, *count, PRESENT | 2));
         out
     }
 
-    fn store(ranges: &[Range<u64>]) -> PageStore {
-        let mut store = PageStore::new(Room::new(1 << 20).unwrap());
+    fn store(size: u64, ranges: &[Range<u64>]) -> PageStore {
+        let mut store = PageStore::new(Room::new(1 << 20, size).unwrap());
         assert_eq!(store.reserve(ranges), []);
         for piece in store.pieces(ranges) {
             // SAFETY: the only reference.
             let memory = unsafe { store.memory(&piece) };
-            for (page, bytes) in (piece.addresses.start / PAGE..).zip(memory.chunks_mut(PAGE as usize)) {
+            for (page, bytes) in (piece.addresses.start / size..).zip(memory.chunks_mut(size as usize)) {
                 bytes.fill(page as u8);
             }
         }
@@ -228,115 +229,131 @@ mod tests {
 
     #[test]
     fn pages_of_both_come_in_the_order_of_their_addresses() {
-        // Pages 2 and 3, and 9, are CRIU's; 3 was copied as well, and some ranges come twice.
-        let criu: Vec<u8> = [102, 103, 109].iter().flat_map(|page| vec![*page; PAGE as usize]).collect();
-        let present = vec![4 * PAGE..6 * PAGE, 3 * PAGE..5 * PAGE, 12 * PAGE..13 * PAGE, 4 * PAGE..5 * PAGE];
-        let copies = store(&present);
-        let (merged_list, merged) =
-            merge(&list(&[(2, 2), (9, 1)]), CriuImage::Kept(criu), present, copies, None).unwrap();
-        assert_eq!(merged_list, {
-            let mut expected = list(&[(2, 2)]);
-            encode(&mut expected, 4 * PAGE, 2, PRESENT);
-            expected.extend(&list(&[(9, 1)])[page_list::empty(1).len()..]);
-            encode(&mut expected, 12 * PAGE, 1, PRESENT);
-            expected
-        });
-        let mut all = vec![0; merged.len() as usize];
-        merged.read(0, &mut all);
-        let firsts: Vec<u8> = all.chunks(PAGE as usize).map(|page| page[0]).collect();
-        assert_eq!(firsts, [102, 103, 4, 5, 109, 12]);
-        let mut middle = vec![0; 2 * PAGE as usize];
-        merged.read(3 * PAGE + 7, &mut middle);
-        assert_eq!(middle, all[3 * PAGE as usize + 7..][..middle.len()]);
+        for size in PAGE_SIZES {
+            // Pages 2 and 3, and 9, are CRIU's; 3 was copied as well, and some ranges come twice.
+            let criu: Vec<u8> = [102, 103, 109].iter().flat_map(|page| vec![*page; size as usize]).collect();
+            let present =
+                vec![4 * size..6 * size, 3 * size..5 * size, 12 * size..13 * size, 4 * size..5 * size];
+            let copies = store(size, &present);
+            let (merged_list, merged) =
+                merge(&list(size, &[(2, 2), (9, 1)]), CriuImage::Kept(criu), present, copies, None).unwrap();
+            assert_eq!(merged_list, {
+                let mut expected = list(size, &[(2, 2)]);
+                encode(&mut expected, 4 * size, 2, PRESENT);
+                expected.extend(&list(size, &[(9, 1)])[page_list::empty(1).len()..]);
+                encode(&mut expected, 12 * size, 1, PRESENT);
+                expected
+            });
+            let mut all = vec![0; merged.len() as usize];
+            merged.read(0, &mut all);
+            let firsts: Vec<u8> = all.chunks(size as usize).map(|page| page[0]).collect();
+            assert_eq!(firsts, [102, 103, 4, 5, 109, 12]);
+            let mut middle = vec![0; 2 * size as usize];
+            merged.read(3 * size + 7, &mut middle);
+            assert_eq!(middle, all[3 * size as usize + 7..][..middle.len()]);
+        }
     }
 
     #[test]
     fn pages_that_are_in_the_base_are_known() {
-        // CRIU has saved one of them, and some come twice.
-        let criu = vec![103; PAGE as usize];
-        let present = vec![2 * PAGE..8 * PAGE, 10 * PAGE..11 * PAGE];
-        let unchanged = vec![5 * PAGE..7 * PAGE, 3 * PAGE..4 * PAGE, 3 * PAGE..6 * PAGE];
-        let copies = store(&[2 * PAGE..3 * PAGE, 7 * PAGE..8 * PAGE, 10 * PAGE..11 * PAGE]);
-        let (_, merged) =
-            merge(&list(&[(3, 1)]), CriuImage::Kept(criu), present, copies, Some(unchanged)).unwrap();
-        let mut all = vec![0; merged.len() as usize];
-        merged.read(0, &mut all);
-        let firsts: Vec<u8> = all.chunks(PAGE as usize).map(|page| page[0]).collect();
-        assert_eq!(firsts, [2, 103, 0, 0, 0, 7, 10]);
-        let known = |offset, pages| merged.known(offset, pages * PAGE);
-        assert!(merged.is_marked);
-        assert_eq!(known(0, 7), [(2 * PAGE..5 * PAGE, Known::Base)]);
-        assert_eq!(known(3 * PAGE, 1), [(3 * PAGE..4 * PAGE, Known::Base)]);
-        assert_eq!(known(5 * PAGE, 9), []);
+        for size in PAGE_SIZES {
+            // CRIU has saved one of them, and some come twice.
+            let criu = vec![103; size as usize];
+            let present = vec![2 * size..8 * size, 10 * size..11 * size];
+            let unchanged = vec![5 * size..7 * size, 3 * size..4 * size, 3 * size..6 * size];
+            let copies = store(size, &[2 * size..3 * size, 7 * size..8 * size, 10 * size..11 * size]);
+            let (_, merged) =
+                merge(&list(size, &[(3, 1)]), CriuImage::Kept(criu), present, copies, Some(unchanged))
+                    .unwrap();
+            let mut all = vec![0; merged.len() as usize];
+            merged.read(0, &mut all);
+            let firsts: Vec<u8> = all.chunks(size as usize).map(|page| page[0]).collect();
+            assert_eq!(firsts, [2, 103, 0, 0, 0, 7, 10]);
+            let known = |offset, pages| merged.known(offset, pages * size);
+            assert!(merged.is_marked);
+            assert_eq!(known(0, 7), [(2 * size..5 * size, Known::Base)]);
+            assert_eq!(known(3 * size, 1), [(3 * size..4 * size, Known::Base)]);
+            assert_eq!(known(5 * size, 9), []);
+        }
     }
 
     #[test]
     fn pages_that_were_spilled_are_known() {
-        // Pages 2 to 7 were spilled, in two blocks of which the first has page 5 as it was before. Then 6 was found in the base, and 7
-        // copied again.
-        let written = |bytes| Block { offset: 0, stored: 0, bytes, checksum: 0 };
-        let mut copies = store(&[]);
-        copies.add_spilled(written(3 * PAGE as u32), &[3 * PAGE..6 * PAGE]);
-        copies.add_spilled(written(4 * PAGE as u32), &[2 * PAGE..3 * PAGE, 5 * PAGE..8 * PAGE]);
-        copies.add_in_base(&(6 * PAGE..7 * PAGE));
-        let again = 7 * PAGE..8 * PAGE;
-        copies.reserve(std::slice::from_ref(&again));
-        for piece in copies.pieces(std::slice::from_ref(&again)) {
-            // SAFETY: the only reference.
-            unsafe { copies.memory(&piece) }.fill(6);
+        for size in PAGE_SIZES {
+            // Pages 2 to 7 were spilled, in two blocks of which the first has page 5 as it was before. Then 6 was found in the base, and 7
+            // copied again.
+            let written = |bytes| Block { offset: 0, stored: 0, bytes, checksum: 0 };
+            let mut copies = store(size, &[]);
+            copies.add_spilled(written(3 * size as u32), &[3 * size..6 * size]);
+            copies.add_spilled(written(4 * size as u32), &[2 * size..3 * size, 5 * size..8 * size]);
+            copies.add_in_base(&(6 * size..7 * size));
+            let again = 7 * size..8 * size;
+            copies.reserve(std::slice::from_ref(&again));
+            for piece in copies.pieces(std::slice::from_ref(&again)) {
+                // SAFETY: the only reference.
+                unsafe { copies.memory(&piece) }.fill(6);
+            }
+            copies.set_held(&again, true);
+            let present = vec![2 * size..8 * size];
+            let (merged_list, mut merged) =
+                merge(&list(size, &[]), CriuImage::Kept(Vec::new()), present, copies, None).unwrap();
+            let mut expected = list(size, &[]);
+            encode(&mut expected, 2 * size, 6, PRESENT);
+            assert_eq!(merged_list, expected);
+            let pages = |at: u64, count: u64| at * size..(at + count) * size;
+            let spilled = |at| Known::Spilled(at * size);
+            let base = (pages(4, 1), Known::Base);
+            let all = [(pages(0, 1), spilled(3)), (pages(1, 2), spilled(0)), (pages(3, 1), spilled(4))];
+            assert_eq!(merged.known(0, 4 * size), all);
+            assert_eq!(merged.known(0, merged.len())[3..], *std::slice::from_ref(&base));
+            assert_eq!(
+                merged.known(2 * size, 3 * size),
+                [(pages(2, 1), spilled(1)), (pages(3, 1), spilled(4)), base]
+            );
+            let mut content = vec![1; merged.len() as usize];
+            merged.read(0, &mut content);
+            let firsts: Vec<u8> = content.chunks(size as usize).map(|page| page[0]).collect();
+            assert_eq!(firsts, [1, 1, 1, 1, 1, 6]);
+            assert_eq!((merged.take_spilled().bytes, merged.take_spilled().bytes), (7 * size, 0));
         }
-        copies.set_held(&again, true);
-        let present = vec![2 * PAGE..8 * PAGE];
-        let (merged_list, mut merged) =
-            merge(&list(&[]), CriuImage::Kept(Vec::new()), present, copies, None).unwrap();
-        let mut expected = list(&[]);
-        encode(&mut expected, 2 * PAGE, 6, PRESENT);
-        assert_eq!(merged_list, expected);
-        let pages = |at: u64, count: u64| at * PAGE..(at + count) * PAGE;
-        let spilled = |at| Known::Spilled(at * PAGE);
-        let base = (pages(4, 1), Known::Base);
-        let all = [(pages(0, 1), spilled(3)), (pages(1, 2), spilled(0)), (pages(3, 1), spilled(4))];
-        assert_eq!(merged.known(0, 4 * PAGE), all);
-        assert_eq!(merged.known(0, merged.len())[3..], *std::slice::from_ref(&base));
-        assert_eq!(
-            merged.known(2 * PAGE, 3 * PAGE),
-            [(pages(2, 1), spilled(1)), (pages(3, 1), spilled(4)), base]
-        );
-        let mut content = vec![1; merged.len() as usize];
-        merged.read(0, &mut content);
-        let firsts: Vec<u8> = content.chunks(PAGE as usize).map(|page| page[0]).collect();
-        assert_eq!(firsts, [1, 1, 1, 1, 1, 6]);
-        assert_eq!((merged.take_spilled().bytes, merged.take_spilled().bytes), (7 * PAGE, 0));
     }
 
     #[test]
     fn pages_of_criu_that_were_drained_follow_those_that_were_spilled() {
-        let mut copies = store(&[]);
-        let block = Block { offset: 0, stored: 0, bytes: 2 * PAGE as u32, checksum: 0 };
-        copies.add_spilled(block, &[4 * PAGE..6 * PAGE]);
-        let present = vec![4 * PAGE..5 * PAGE];
-        let drained = CriuImage::Drained(3 * PAGE);
-        let (_, mut merged) = merge(&list(&[(2, 2), (5, 1)]), drained, present, copies, None).unwrap();
-        let spilled = |page| Known::Spilled(page * PAGE);
-        let expected =
-            [(0..2 * PAGE, spilled(2)), (2 * PAGE..3 * PAGE, spilled(0)), (3 * PAGE..4 * PAGE, spilled(4))];
-        assert_eq!(merged.known(0, merged.len()), expected);
-        let spilled = merged.take_spilled();
-        assert_eq!((spilled.bytes, spilled.drained, spilled.blocks.len()), (2 * PAGE, 3 * PAGE, 1));
+        for size in PAGE_SIZES {
+            let mut copies = store(size, &[]);
+            let block = Block { offset: 0, stored: 0, bytes: 2 * size as u32, checksum: 0 };
+            copies.add_spilled(block, &[4 * size..6 * size]);
+            let present = vec![4 * size..5 * size];
+            let drained = CriuImage::Drained(3 * size);
+            let (_, mut merged) =
+                merge(&list(size, &[(2, 2), (5, 1)]), drained, present, copies, None).unwrap();
+            let spilled = |page| Known::Spilled(page * size);
+            let expected = [
+                (0..2 * size, spilled(2)),
+                (2 * size..3 * size, spilled(0)),
+                (3 * size..4 * size, spilled(4)),
+            ];
+            assert_eq!(merged.known(0, merged.len()), expected);
+            let spilled = merged.take_spilled();
+            assert_eq!((spilled.bytes, spilled.drained, spilled.blocks.len()), (2 * size, 3 * size, 1));
+        }
     }
 
     #[test]
     fn lists_that_make_no_sense_are_refused() {
-        let good = list(&[(1, 1)]);
-        let merged = |list: &[u8], pages: usize| {
-            let pages = CriuImage::Kept(vec![0; pages]);
-            merge(list, pages, Vec::new(), store(&[]), None).is_some()
-        };
-        assert!(merged(&good, PAGE as usize));
-        assert!(!merged(&good, 0), "pages are missing");
-        assert!(!merged(&good[..good.len() - 1], PAGE as usize));
-        let mut in_parent = list(&[]);
-        encode(&mut in_parent, 0, 1, 1);
-        assert!(!merged(&in_parent, PAGE as usize), "its pages are in another image");
+        for size in PAGE_SIZES {
+            let good = list(size, &[(1, 1)]);
+            let merged = |list: &[u8], pages: usize| {
+                let pages = CriuImage::Kept(vec![0; pages]);
+                merge(list, pages, Vec::new(), store(size, &[]), None).is_some()
+            };
+            assert!(merged(&good, size as usize));
+            assert!(!merged(&good, 0), "pages are missing");
+            assert!(!merged(&good[..good.len() - 1], size as usize));
+            let mut in_parent = list(size, &[]);
+            encode(&mut in_parent, 0, 1, 1);
+            assert!(!merged(&in_parent, size as usize), "its pages are in another image");
+        }
     }
 }

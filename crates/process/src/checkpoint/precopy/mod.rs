@@ -29,7 +29,7 @@ use super::options::PreCopyReport;
 use super::page_list;
 use super::tree::Process;
 use crate::procfs::{self, Status};
-use crate::units::Pid;
+use crate::units::{Pid, page_size};
 use merge::Merged;
 use smaps::Smaps;
 pub(super) use spill::Spill;
@@ -101,7 +101,7 @@ impl PreCopy {
         };
         // Only what is written to is taken of it. Processes grow meanwhile.
         let needed = expected.saturating_mul(2) + (64 << 20);
-        let room = Room::new(needed.min(most.max(16 << 20)))
+        let room = Room::new(needed.min(most.max(16 << 20)), page_size())
             .map_err(|error| format!("the memory for its copy cannot be reserved: {error}"))?;
         let named = |process: &Process, reason: String| match tree.len() {
             1 => reason,

@@ -23,21 +23,26 @@ const MOST: u64 = u32::MAX as u64;
 /// Memory for the copies of all processes of a tree.
 pub(super) struct Room {
     memory: Reserved,
-    /// Pages that may be taken, and those that were.
+    /// Bytes of a page of this machine.
+    page: u64,
+    /// Units of [`PAGE`] that may be taken, and those that were. A page of this machine has one or several, and gets room for all of them
+    /// or for none: CRIU cannot save a part of it.
     most: AtomicU64,
     taken: AtomicU64,
 }
 
 impl Room {
-    pub(super) fn new(bytes: u64) -> io::Result<Arc<Self>> {
+    /// Of a machine whose pages have `page` bytes.
+    pub(super) fn new(bytes: u64, page: u64) -> io::Result<Arc<Self>> {
         let memory = Reserved::new(bytes.min(MOST * PAGE) as usize)?;
-        let most = AtomicU64::new((memory.bytes() as u64 / PAGE).min(MOST));
-        Ok(Arc::new(Self { memory, most, taken: AtomicU64::new(0) }))
+        let most = (memory.bytes() as u64).min(MOST * PAGE);
+        let most = AtomicU64::new(most / page * page / PAGE);
+        Ok(Arc::new(Self { memory, page, most, taken: AtomicU64::new(0) }))
     }
 
     /// Lets no more than these bytes be taken.
     pub(super) fn limit(&self, bytes: u64) {
-        self.most.fetch_min(bytes / PAGE, Ordering::Relaxed);
+        self.most.fetch_min(bytes / self.page * self.page / PAGE, Ordering::Relaxed);
     }
 
     /// Bytes in use.
@@ -153,6 +158,11 @@ fn pages(part: &Range<u64>) -> impl Iterator<Item = (u64, usize)> + use<> {
 impl PageStore {
     pub(super) fn new(room: Arc<Room>) -> Self {
         Self { room, blocks: BTreeMap::new(), spilled: Spilled::default() }
+    }
+
+    /// Bytes of a page of this machine.
+    pub(super) fn page(&self) -> u64 {
+        self.room.page
     }
 
     /// Makes room in memory for these pages. Returns those for which there is none.
@@ -342,11 +352,12 @@ impl Piece {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::PAGE_SIZES;
     use proptest::prelude::*;
 
     #[test]
     fn what_has_no_room_is_named() {
-        let mut store = PageStore::new(Room::new(1).unwrap());
+        let mut store = PageStore::new(Room::new(1, PAGE).unwrap());
         let (fits, more) = (0..2 << 20, 4 << 20..5 << 20);
         assert_eq!(store.reserve(std::slice::from_ref(&fits)), []);
         assert_eq!(store.pieces(std::slice::from_ref(&fits)).len(), 2);
@@ -355,13 +366,24 @@ mod tests {
         assert_eq!((store.room.taken(), store.room.left()), (2 << 20, 0));
     }
 
+    #[test]
+    fn no_page_has_room_for_a_part_of_it() {
+        for page in PAGE_SIZES {
+            let room = Room::new(1, page).unwrap();
+            room.limit(3 * page + page - 1);
+            let mut store = PageStore::new(room);
+            assert_eq!(store.reserve(&[page..3 * page, 5 * page..8 * page]), [6 * page..8 * page]);
+            assert_eq!((store.room.taken(), store.room.left()), (3 * page, 0));
+        }
+    }
+
     proptest! {
         /// Each page is written by a number: to memory or to the container, or is in the base or not held at all.
         #[test]
         fn pages_come_back_as_they_were(
             writes in proptest::collection::vec((0u64..200, 1u64..40, any::<u8>()), 1..40),
         ) {
-            let mut store = PageStore::new(Room::new(2 << 20).unwrap());
+            let mut store = PageStore::new(Room::new(2 << 20, PAGE).unwrap());
             let (mut spilled, mut expected) = (Vec::new(), BTreeMap::new());
             for (first, count, value) in writes {
                 let range = first * PAGE..(first + count) * PAGE;

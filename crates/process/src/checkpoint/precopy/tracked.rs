@@ -27,7 +27,7 @@ use crate::pagemap::{
 };
 use crate::populated::Run;
 use crate::procfs::{self, Status};
-use crate::units::{PAGE, Pid};
+use crate::units::{Pid, page_size};
 
 /// Bytes of addresses scanned and copied at a time, by each thread where threads spill them.
 const WINDOW: u64 = 64 << 20;
@@ -478,10 +478,12 @@ pub(super) fn read(
     match memory.copy(&[run(addresses)], buffer) {
         Ok(missing) if missing.pages == 0 => {}
         _ => {
+            // In whole pages: of a part of one it could not be seen whether it was read.
+            let bytes = page_size();
             for (page, buffer) in
-                addresses.clone().step_by(PAGE as usize).zip(buffer.chunks_mut(PAGE as usize))
+                addresses.clone().step_by(bytes as usize).zip(buffer.chunks_mut(bytes as usize))
             {
-                let page = page..page + PAGE;
+                let page = page..page + bytes;
                 if !memory.copy(&[run(&page)], buffer).is_ok_and(|missing| missing.pages == 0) {
                     push_joined(unreadable, page);
                 }
@@ -526,5 +528,40 @@ pub(super) fn exclude(range: Range<u64>, without: &[Range<u64>], push: &mut impl
     }
     if at < range.end {
         push(at..range.end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a machine of any page size.
+    #[test]
+    fn pages_that_cannot_be_read_are_named() {
+        let page = page_size();
+        let bytes = 5 * page as usize;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping; no other memory changes.
+        let base = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        assert_ne!(base, libc::MAP_FAILED);
+        // SAFETY: the mapping just made; its second and its last page are not used afterwards.
+        unsafe {
+            std::ptr::write_bytes(base.cast::<u8>(), 7, bytes);
+            libc::munmap(base.byte_add(page as usize), page as usize);
+            libc::munmap(base.byte_add(4 * page as usize), page as usize);
+        }
+        let start = base.addr() as u64;
+        let memory = Memory::open(std::process::id() as Pid, Shared::In(Vec::new())).unwrap();
+        let (mut buffer, mut unreadable) = (vec![0; bytes], Vec::new());
+        read(&memory, &(start..start + 5 * page), &mut buffer, &mut unreadable);
+        assert_eq!(unreadable, [start + page..start + 2 * page, start + 4 * page..start + 5 * page]);
+        for (number, content) in buffer.chunks(page as usize).enumerate() {
+            let expected = if [1, 4].contains(&number) { 0 } else { 7 };
+            assert!(content.iter().all(|byte| *byte == expected), "page {number}");
+        }
+        // SAFETY: nothing refers to it any more.
+        unsafe { libc::munmap(base, bytes) };
     }
 }

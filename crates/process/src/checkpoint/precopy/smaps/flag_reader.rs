@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use pagehaul_btf::Btf;
 
 use super::bpf::{self, Instruction, instruction};
-use crate::units::Pid;
+use crate::units::{Pid, page_size};
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 /// `bpf_seq_write`, which programs may call whose license allows the GPL's.
@@ -15,8 +15,9 @@ const SEQ_WRITE: i32 = 127;
 /// Bytes that the program writes of each mapping.
 const RECORD: usize = 24;
 
-/// Bytes that are read at a time: more than the kernel gives (32 KiB), so that it never gives parts of a record.
-const ROOM: usize = 64 << 10;
+/// Pages that are read at a time: more than the kernel gives (8, `bpf_seq_read()`, kernel/bpf/bpf_iter.c), so that it never gives parts of
+/// a record.
+const ROOM: u64 = 16;
 
 /// A mapping's place and flags (`vm_flags`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,7 +61,7 @@ impl FlagReader {
     /// The mappings of a process, in the order of their addresses.
     pub(super) fn read(&self, pid: Pid) -> io::Result<Vec<Flags>> {
         let mut file = File::from(bpf::iterate(self.0.as_fd(), pid)?);
-        let mut room = vec![0; ROOM];
+        let mut room = vec![0; (ROOM * page_size()) as usize];
         let mut found: Vec<Flags> = Vec::new();
         loop {
             let length = file.read(&mut room)?;

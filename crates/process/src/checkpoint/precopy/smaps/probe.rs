@@ -55,6 +55,7 @@ impl Probe {
     /// What the system does not allow is left out.
     fn all() -> Vec<Self> {
         let (private, write) = (MapFlags::PRIVATE, ProtFlags::READ | ProtFlags::WRITE);
+        // Where pages have 16 KiB or more, the default size is another, and the mapping as long as that: it could not be unmapped.
         let (page, huge) = (page_size() as usize, 2 << 20);
         let advices = [
             Advice::LinuxDontFork,
@@ -95,7 +96,7 @@ impl Probe {
             (page, ProtFlags::READ, MapFlags::SHARED),
             (page, ProtFlags::empty(), private),
             (page, ProtFlags::EXEC, private),
-            (huge, write, private | MapFlags::NORESERVE | MapFlags::HUGETLB),
+            (huge, write, private | MapFlags::NORESERVE | MapFlags::HUGETLB | MapFlags::HUGE_2MB),
         ];
         let mapped =
             mapped.into_iter().filter_map(|(length, access, flags)| Self::new(length, access, flags));
