@@ -8,36 +8,13 @@ use common::task;
 use pagehaul_inspect::{Machine, OnRequest, Requested, TriageReport};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_machine::PageSize;
-use pagehaul_physmem::{MapPolicy, PhysMemory, ReadError, Recorder, View, Wrap, Wrapped};
+use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder, Wrapped};
 use pagehaul_synth::{Era, Inside, Machine as Synthetic};
+use pagehaul_test_support::lost::WithoutPage;
 use pagehaul_vmcore::Source;
 use serde_json::Value;
 
 const PAGE: u64 = 4096;
-
-/// Loses the page at an address.
-struct WithoutPage(u64);
-
-impl Wrap for WithoutPage {
-    fn wrap<'a>(&'a self, view: Box<dyn View + 'a>) -> Box<dyn View + 'a> {
-        Box::new(ViewWithoutPage { view, lost: self.0 })
-    }
-}
-
-struct ViewWithoutPage<'a> {
-    view: Box<dyn View + 'a>,
-    lost: u64,
-}
-
-impl View for ViewWithoutPage<'_> {
-    fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
-        if paddr / PAGE == self.lost / PAGE {
-            return Err(ReadError::Missing { paddr, reason: "the test lost it".into() });
-        }
-        let before = self.lost.checked_sub(paddr).filter(|before| *before > 0);
-        self.view.window(paddr, before.map_or(len, |before| len.min(before as usize)))
-    }
-}
 
 /// Everything that is read of a dump: the report, and what is read on request.
 struct Everything {

@@ -7,7 +7,7 @@ use pagehaul_inspect::vmap_areas;
 
 use pagehaul_machine::{PageCount, VirtAddr};
 
-use super::Walks;
+use super::{VMALLOC, Walks};
 use crate::claims::Claimant;
 
 /// Areas whose pages `vmalloc` allocated (`VM_ALLOC`, include/linux/vmalloc.h). The pages of others belong to someone else.
@@ -20,7 +20,7 @@ const CACHED_STACKS: u64 = 2;
 impl Walks<'_> {
     pub(super) fn vmalloc(&mut self) {
         if let Err(why) = self.areas() {
-            self.missing("vmalloc areas", why);
+            self.failed(VMALLOC, why);
         }
     }
 
