@@ -12,6 +12,7 @@ use pagehaul_inspect::{
 use pagehaul_kernel::{Kernel, KernelError, Memmap, PageScanner};
 use pagehaul_machine::{PageCount, Pfn, PhysAddr};
 use pagehaul_physmem::{PhysMemory, Wrapped};
+use pagehaul_present::number::counted;
 
 use crate::allocations::kmemleak::kmemleak;
 use crate::allocations::owners::{Allocations, allocations, limit};
@@ -259,7 +260,11 @@ impl Builder<'_> {
         }
         let mut processes = Processes::new(machine, self.tasks);
         self.claimed(&tally, &mut processes);
-        self.files(&tally, &mut processes);
+        let said = self.missing.len();
+        let ((), lost) = machine.losing(|| self.files(&tally, &mut processes));
+        if self.missing.len() == said {
+            self.missing.extend(lost.map(|why| format!("files: {why}")));
+        }
         self.anonymous(&tally, &mut processes);
         self.huge(&tally, &mut processes);
         self.page_tables(&mut processes);
@@ -363,7 +368,7 @@ impl Builder<'_> {
         merged.sort_unstable_by_key(|(mapping, pages, _)| (std::cmp::Reverse(pages.pages), *mapping));
         let mut files: Vec<CachedFile> = Vec::new();
         let mut mounts = Mounts::default();
-        let mut unnamed = 0;
+        let (mut unnamed, mut unread) = (0, 0);
         for (at, (mapping, pages, certain)) in merged.into_iter().enumerate() {
             if mapping == 0 {
                 let truncated = pages.pages.saturating_sub(tally.shmem_in_swap_cache);
@@ -396,6 +401,7 @@ impl Builder<'_> {
                 }
                 Err(why) => {
                     self.parts.cached += pages.pages;
+                    unread += pages.pages;
                     self.parts
                         .files_broken
                         .get_or_insert_with(|| format!("address space {mapping:#x}: {why}"));
@@ -404,6 +410,12 @@ impl Builder<'_> {
             }
         }
         self.named(RowKind::File, "(further files)", unnamed);
+        if let Some(why) = &self.parts.files_broken {
+            self.missing.push(format!(
+                "files: {} whose address spaces cannot be read count as pages of files, and can be shared memory: {why}",
+                counted(unread, "page")
+            ));
+        }
         let (machine, tasks) = (self.machine, self.tasks);
         let mut broken = None;
         note_holders(machine, processes, &mut files, |inodes| {
@@ -727,6 +739,8 @@ impl Builder<'_> {
                 *pages -= unmanaged;
             }
         }
+        let (fragmentation, lost) = self.machine.losing(|| self.fragmentation(tally, caches));
+        self.missing.extend(lost.map(|why| format!("fragmentation: {why}")));
         for (_, owners) in self.rows.values_mut() {
             owners.sort_by(|a, b| b.pages.cmp(&a.pages).then_with(|| a.name.cmp(&b.name)));
         }
@@ -750,7 +764,7 @@ impl Builder<'_> {
             suspects,
             cgroups,
             generations: None,
-            fragmentation: self.fragmentation(tally, caches),
+            fragmentation,
             stacks: None,
             sites: None,
             slab_users: None,

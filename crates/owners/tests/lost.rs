@@ -25,8 +25,9 @@ fn subjects(kind: RowKind) -> &'static [&'static str] {
         RowKind::IoUring => &["io_uring", "open files", "tasks"],
         RowKind::Pipes => &["open files", "tasks"],
         RowKind::PerCpuLists => &["free pages on per-CPU lists", "per-CPU lists"],
-        RowKind::Vmalloc | RowKind::KernelStacks => &["vmalloc areas", "the vmalloc area", "tasks"],
+        RowKind::Vmalloc | RowKind::KernelStacks => &["vmalloc areas", "tasks"],
         RowKind::PageTables => &["page tables of the kernel", "page directories", "tasks"],
+        RowKind::File | RowKind::Shmem => &["files"],
         RowKind::PerCpu => &["per-CPU memory"],
         _ => &[],
     }
@@ -36,7 +37,7 @@ fn subjects(kind: RowKind) -> &'static [&'static str] {
 const MEMBERS: [(&str, &[&str]); 7] = [
     ("generations", &["generations of the LRU"]),
     ("cgroups", &["memory cgroups", "the memory cgroup", "tasks"]),
-    ("fragmentation", &["types of page blocks"]),
+    ("fragmentation", &["types of page blocks", "fragmentation"]),
     ("stacks", &["page_owner"]),
     ("sites", &["allocation tags", "names of allocation tags"]),
     ("slab_users", &["slub_debug"]),

@@ -262,7 +262,10 @@ pub(crate) fn per_cpu_pages<'a>(
     let at = |member: &str, record: &str| {
         machine.space().object(machine.on_cpu(zone.get(member)?.pointer()?, cpu)?, record)
     };
-    at("per_cpu_pageset", "per_cpu_pages").or_else(|_| at("pageset", "per_cpu_pageset")?.get("pcp"))
+    match at("per_cpu_pageset", "per_cpu_pages") {
+        Err(Fault::NoField { .. }) => at("pageset", "per_cpu_pageset")?.get("pcp"),
+        found => found,
+    }
 }
 
 /// Pages on per-CPU lists, and the parts of a counter that CPUs have not added yet.
