@@ -5,6 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::task;
+use pagehaul_facts::Facts;
 use pagehaul_inspect::{Machine, OnRequest, Requested, TriageReport};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_machine::PageSize;
@@ -166,4 +167,18 @@ fn what_a_lost_page_of_a_real_dump_held_is_not_denied() {
     let (denied, reports) = lose_each_page(source.memory(), rounds);
     println!("{reports} reports");
     assert_eq!(denied, Vec::<String>::new());
+}
+
+#[test]
+fn the_name_of_the_machine_on_a_lost_page_is_not_called_excluded() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("vmcore");
+    Synthetic::new(Era::V6_12).build().elf().write(&path).unwrap();
+    let source = Source::open(&path, MapPolicy::default()).unwrap();
+    let kernel = AddressSpace::discover(source.memory()).unwrap();
+    let virt = VirtualMemory::new(&kernel, source.memory());
+    let page = virt.physical(kernel.new_utsname_at().unwrap()).unwrap();
+    let lost = Facts::read(&Wrapped::through(WithoutPage(page), source.memory()), "test".into());
+    let why = lost.missing.iter().find(|missing| missing.what == "host").unwrap();
+    assert!(why.reason.starts_with("the page of init_uts_ns is lost: "), "{}", why.reason);
 }
