@@ -187,6 +187,12 @@ fn what_a_lost_page_held_is_not_denied() {
     ] {
         assert!(says(what), "{what}");
     }
+    // Without any symbols, kinds that struct pages tell.
+    let without = balances.iter().filter(|it| it.missing.iter().any(|why| why.starts_with("symbols: ")));
+    let kinds = |it: &Balance| [RowKind::Free, RowKind::Slab].map(|kind| it.pages(kind).get());
+    assert!(
+        without.clone().count() > 0 && without.clone().all(|it| kinds(it) == kinds(&whole) && !it.is_whole)
+    );
     assert!(balances.iter().any(|it| it.not_made.iter().any(|it| it.what == "generations of the LRU")));
 }
 

@@ -24,11 +24,13 @@ pub fn balances<const N: usize>(path: &Path, efforts: [(usize, References); N]) 
     found?.try_into().ok()
 }
 
-/// Returns the balance of memory, with what the kernel's symbols and types lack.
+/// Returns the balance of memory, with what the kernel's symbols and types lack, which can be all.
 pub fn balance_of(memory: &dyn PhysMemory) -> Option<Balance> {
     let kernel = Kernel::discover(memory).ok()?;
     let virtual_memory = VirtualMemory::new(kernel.space(), memory);
-    let machine = Machine::open(kernel.space(), &virtual_memory, memory.notes()).ok()?;
+    let notes = memory.notes();
+    let machine = Machine::open(kernel.space(), &virtual_memory, notes)
+        .unwrap_or_else(|why| Machine::without_symbols(kernel.space(), &virtual_memory, notes, &why));
     let effort = Effort { threads: 2, references: References::Never };
     let mut found = balance(&machine, &kernel, memory, effort).ok()?;
     found.missing.extend(machine.warnings().iter().cloned());
