@@ -29,7 +29,7 @@ pub(crate) fn utsname(source: &Source, space: Option<&AddressSpace>) -> UtsName 
 
 /// Returns `init_uts_ns.name` of the crashed kernel.
 fn from_memory(memory: &dyn PhysMemory, space: &AddressSpace) -> Option<UtsName> {
-    let uts = UtsName::decode(&space.new_utsname(memory)?);
+    let uts = UtsName::decode(&space.new_utsname(memory).ok()?);
     // VMCOREINFO has the release too: anything else is not `init_uts_ns`.
     (uts.release == space.release()).then_some(UtsName { machine: space.machine().into(), ..uts })
 }

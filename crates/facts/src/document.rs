@@ -108,7 +108,7 @@ impl Facts {
             note("log", format!("{} records are inconsistent or unreadable", log.damaged));
         }
         let names = AddressSpace::discover(memory).map_err(|why| why.to_string()).and_then(|space| {
-            let names = space.new_utsname(memory).ok_or("init_uts_ns is not in the dump")?;
+            let names = space.new_utsname(memory)?;
             Ok(UtsNames::new(&names, space.release(), memory.notes())?)
         });
         let (host, version) = match names {

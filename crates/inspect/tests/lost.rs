@@ -5,39 +5,17 @@ mod common;
 use std::path::Path;
 
 use common::task;
+use pagehaul_facts::Facts;
 use pagehaul_inspect::{Machine, OnRequest, Requested, TriageReport};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_machine::PageSize;
-use pagehaul_physmem::{MapPolicy, PhysMemory, ReadError, Recorder, View, Wrap, Wrapped};
+use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder, Wrapped};
 use pagehaul_synth::{Era, Inside, Machine as Synthetic};
+use pagehaul_test_support::lost::WithoutPage;
 use pagehaul_vmcore::Source;
 use serde_json::Value;
 
 const PAGE: u64 = 4096;
-
-/// Loses the page at an address.
-struct WithoutPage(u64);
-
-impl Wrap for WithoutPage {
-    fn wrap<'a>(&'a self, view: Box<dyn View + 'a>) -> Box<dyn View + 'a> {
-        Box::new(ViewWithoutPage { view, lost: self.0 })
-    }
-}
-
-struct ViewWithoutPage<'a> {
-    view: Box<dyn View + 'a>,
-    lost: u64,
-}
-
-impl View for ViewWithoutPage<'_> {
-    fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
-        if paddr / PAGE == self.lost / PAGE {
-            return Err(ReadError::Missing { paddr, reason: "the test lost it".into() });
-        }
-        let before = self.lost.checked_sub(paddr).filter(|before| *before > 0);
-        self.view.window(paddr, before.map_or(len, |before| len.min(before as usize)))
-    }
-}
 
 /// Everything that is read of a dump: the report, and what is read on request.
 struct Everything {
@@ -189,4 +167,18 @@ fn what_a_lost_page_of_a_real_dump_held_is_not_denied() {
     let (denied, reports) = lose_each_page(source.memory(), rounds);
     println!("{reports} reports");
     assert_eq!(denied, Vec::<String>::new());
+}
+
+#[test]
+fn the_name_of_the_machine_on_a_lost_page_is_not_called_excluded() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("vmcore");
+    Synthetic::new(Era::V6_12).build().elf().write(&path).unwrap();
+    let source = Source::open(&path, MapPolicy::default()).unwrap();
+    let kernel = AddressSpace::discover(source.memory()).unwrap();
+    let virt = VirtualMemory::new(&kernel, source.memory());
+    let page = virt.physical(kernel.new_utsname_at().unwrap()).unwrap();
+    let lost = Facts::read(&Wrapped::through(WithoutPage(page), source.memory()), "test".into());
+    let why = lost.missing.iter().find(|missing| missing.what == "host").unwrap();
+    assert!(why.reason.starts_with("the page of init_uts_ns is lost: "), "{}", why.reason);
 }

@@ -1,9 +1,9 @@
 //! The kernel's virtual address space, without struct pages.
 
 use pagehaul_machine::{Arch, PageSize};
-use pagehaul_physmem::PhysMemory;
+use pagehaul_physmem::{PageState, PhysMemory};
 
-use crate::error::KernelError;
+use crate::error::{KernelError, TranslateError};
 use crate::machine;
 use crate::sections::Sections;
 use crate::translate::Translator;
@@ -106,11 +106,14 @@ impl AddressSpace {
     }
 
     /// Returns the bytes of `init_uts_ns.name` (`struct new_utsname`): six fields of 65 bytes.
-    pub fn new_utsname(&self, memory: &dyn PhysMemory) -> Option<[u8; 390]> {
-        let at = self.new_utsname_at()?;
+    ///
+    /// # Errors
+    /// Says whether VMCOREINFO does not name it, or the dump excludes it, or has lost it.
+    pub fn new_utsname(&self, memory: &dyn PhysMemory) -> Result<[u8; 390], String> {
+        let at = self.new_utsname_at().ok_or("VMCOREINFO has no init_uts_ns")?;
         let mut bytes = [0; 390];
-        self.translator().read(&mut *memory.view(), at, &mut bytes).ok()?;
-        Some(bytes)
+        let read = self.translator().read(&mut *memory.view(), at, &mut bytes);
+        read.map_err(|why| unread_utsname(&why)).map(|()| bytes)
     }
 
     /// Returns a return address of kernel code, found on a stack or in a register, without the signature of pointer
@@ -123,5 +126,32 @@ impl AddressSpace {
     /// physical address at which the linear map starts.
     pub fn phys_base(&self) -> u64 {
         self.translator.layout().phys_base()
+    }
+}
+
+/// Returns why `init_uts_ns` could not be read, as a sentence.
+pub fn unread_utsname(why: &TranslateError) -> String {
+    match why.state() {
+        PageState::Missing | PageState::Damaged => format!("the page of init_uts_ns is lost: {why}"),
+        PageState::Excluded => "init_uts_ns is not in the dump".into(),
+        PageState::Present | PageState::Absent => format!("init_uts_ns cannot be read: {why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagehaul_physmem::ReadError;
+
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_lost_is_not_called_excluded() {
+        let of = |source| unread_utsname(&TranslateError::Contents { vaddr: 0x9000, paddr: 0x1000, source });
+        let lost = of(ReadError::Damaged { paddr: 0x1000, reason: "zlib".into() });
+        assert!(lost.starts_with("the page of init_uts_ns is lost: ") && lost.ends_with("zlib"), "{lost}");
+        let lost = of(ReadError::Missing { paddr: 0x1000, reason: "cut".into() });
+        assert!(lost.starts_with("the page of init_uts_ns is lost: "), "{lost}");
+        assert_eq!(of(ReadError::NotInDump { paddr: 0x1000 }), "init_uts_ns is not in the dump");
+        assert!(of(ReadError::NotPresent { paddr: 0x1000 }).starts_with("init_uts_ns cannot be read: "));
     }
 }

@@ -35,7 +35,7 @@ mod upper_tables;
 mod virtual_memory;
 mod walker;
 
-pub use address_space::AddressSpace;
+pub use address_space::{AddressSpace, unread_utsname};
 pub use class::PageClass;
 pub use detail::{Details, Zones};
 pub use direct_map::DirectMap;

@@ -36,6 +36,13 @@ impl Lost {
         self.first.get_or_insert_with(|| error.to_string());
     }
 
+    /// Adds what was lost after it.
+    pub fn merge(&mut self, later: Self) {
+        let room = MAX_PAGES.saturating_sub(self.pages.len());
+        self.pages.extend(later.pages.into_iter().take(room));
+        self.first = self.first.take().or(later.first);
+    }
+
     /// Returns whether nothing is lost.
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
@@ -73,5 +80,14 @@ mod tests {
         assert!(said.starts_with("a page that it needs could not be read: cannot read virtual"), "{said}");
         lost.add(&missing(0x3000));
         assert!(lost.describe().unwrap().starts_with("2 pages that it needs"), "{lost:?}");
+        let mut earlier = Lost::default();
+        earlier.add(&missing(0x5000));
+        let first = earlier.describe().unwrap();
+        earlier.merge(lost);
+        let all = earlier.describe().unwrap();
+        assert!(
+            all.starts_with("3 pages that it needs") && all.ends_with(&first[first.len() - 40..]),
+            "{all}"
+        );
     }
 }

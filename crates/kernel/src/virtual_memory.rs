@@ -40,6 +40,9 @@ pub trait ReadVirtual {
         Lost::default()
     }
 
+    /// Adds what was taken by [`take_lost`](Self::take_lost) again.
+    fn put_back_lost(&self, _taken: Lost) {}
+
     /// Announces ranges that are read soon. A source on a server fetches them together; others do nothing.
     fn will_need(&self, _ranges: &[Range<u64>]) {}
 
@@ -249,6 +252,11 @@ impl ReadVirtual for VirtualMemory<'_> {
 
     fn take_lost(&self) -> Lost {
         self.lost.take()
+    }
+
+    fn put_back_lost(&self, mut taken: Lost) {
+        taken.merge(self.lost.take());
+        self.lost.replace(taken);
     }
 
     fn will_need(&self, ranges: &[Range<u64>]) {

@@ -11,7 +11,8 @@ use pagehaul_inspect::{
 };
 use pagehaul_kernel::{Kernel, KernelError, Memmap, PageScanner};
 use pagehaul_machine::{PageCount, Pfn, PhysAddr};
-use pagehaul_physmem::PhysMemory;
+use pagehaul_physmem::{PhysMemory, Wrapped};
+use pagehaul_present::number::counted;
 
 use crate::allocations::kmemleak::kmemleak;
 use crate::allocations::owners::{Allocations, allocations, limit};
@@ -21,6 +22,7 @@ use crate::cgroups::cgroups;
 use crate::claims::Claimant;
 use crate::fields::Fields;
 use crate::identities::{Parts, identities};
+use crate::loss::{PhysicalLoss, watched};
 use crate::page_blocks::PageBlocks;
 use crate::references::{Guesses, references};
 use crate::report::{
@@ -35,8 +37,8 @@ use crate::scan::scan;
 use crate::slot::Slot;
 use crate::suspects::suspects;
 use crate::tally::{FilePages, Rules, Tally};
-use crate::walks::Walks;
 use crate::walks::holders::holders;
+use crate::walks::{KVM_TABLES, PER_CPU_LISTS, Walks};
 
 /// Owners of one row that are reported.
 const MAX_OWNERS: usize = 100;
@@ -85,30 +87,52 @@ pub fn balance(
         missing.push(format!("tasks: {why}"));
         Tasks::default()
     });
-    missing.extend(tasks.broken.iter().cloned());
+    missing.extend(tasks.broken.iter().map(|why| format!("tasks: {why}")));
     read_ahead(machine, kernel, memory, &memmap, &tasks, end);
+    // Page tables are read by their physical addresses.
+    let watched_memory = Wrapped::through(PhysicalLoss::default(), memory);
+    let kernel_tables = kernel_tables(kernel, &watched_memory);
+    let lost = watched_memory.wrap().take();
+    missing.extend(lost.map(|why| format!("page tables of the kernel: {why}")));
     let mut walks = Walks {
-        kernel_tables: kernel_tables(kernel, memory),
+        kernel_tables,
         missing,
-        ..Walks::new(machine, kernel, memory, &memmap, &tasks)
+        loss: Some(watched_memory.wrap()),
+        ..Walks::new(machine, kernel, &watched_memory, &memmap, &tasks)
     };
     walks.run();
-    let Walks { claims, mut missing, listed, in_change, changing, kept_stacks, kvm_roots, .. } = walks;
-    let chunks = per_cpu_chunks(machine);
-    let populated = chunks.as_ref().ok().map(|chunks| chunks.pages);
-    let chunks = chunks.unwrap_or_else(|why| {
-        missing.push(format!("per-CPU memory: {why}"));
-        PerCpuChunks::default()
+    let Walks {
+        claims,
+        mut missing,
+        listed,
+        in_change,
+        changing,
+        kept_stacks,
+        kvm_roots,
+        broken: walks_broken,
+        ..
+    } = walks;
+    let broken_walk =
+        |part: &str| walks_broken.iter().find(|(what, _)| *what == part).map(|(_, why)| why.clone());
+    let (chunks, _) = watched(machine, &mut missing, "per-CPU memory", |missing| {
+        let chunks = per_cpu_chunks(machine).unwrap_or_else(|why| PerCpuChunks {
+            broken: Some(format!("not checked: {why}")),
+            ..PerCpuChunks::default()
+        });
+        missing.extend(chunks.broken.iter().map(|why| format!("per-CPU memory: {why}")));
+        chunks
     });
-    missing.extend(chunks.broken.map(|why| format!("per-CPU memory: {why}")));
+    let populated = chunks.broken.map_or(Ok(Some(chunks.pages.get() as i64)), Err);
     // What follows is of names and details, unless it says so.
     let is_whole = missing.is_empty();
     missing.extend(
         changing.iter().map(|why| format!("{why}: how many pages they have is known, but not which")),
     );
-    let blocks = PageBlocks::read(machine, kernel, end).unwrap_or_else(|why| {
-        missing.push(format!("types of page blocks: {why}"));
-        PageBlocks::default()
+    let (blocks, _) = watched(machine, &mut missing, "types of page blocks", |missing| {
+        PageBlocks::read(machine, kernel, end).unwrap_or_else(|why| {
+            missing.push(format!("types of page blocks: not checked: {why}"));
+            PageBlocks::default()
+        })
     });
     let rules = Rules { kernel, fields: Fields::new(machine), claims, chunks: chunks.addresses, blocks, end };
     let mut tally = scan(memory, &rules, effort.threads)?;
@@ -116,21 +140,30 @@ pub fn balance(
     tally.searched = tally.nothing;
     let even_remote = effort.references == References::Always;
     let allocated = allocations(machine, memory, &rules, &mut tally, even_remote, effort.threads)?;
-    let slab_users = slab_users(machine, memory, kernel, even_remote, &mut missing);
-    let kmemleak = kmemleak(machine, even_remote, &mut missing);
-    let parts = Parts {
-        listed: listed.map(|pages| pages.get() as i64),
+    let (slab_users, _) = watched(machine, &mut missing, "slub_debug", |missing| {
+        slab_users(machine, memory, kernel, even_remote, missing)
+    });
+    let (kmemleak, _) =
+        watched(machine, &mut missing, "kmemleak", |missing| kmemleak(machine, even_remote, missing));
+    let mut parts = Parts {
+        listed: broken_walk(PER_CPU_LISTS).map_or(Ok(listed.map(|pages| pages.get() as i64)), Err),
         in_change: in_change.get(),
         kept_stacks: kept_stacks.get(),
         kvm_roots: kvm_roots.get(),
-        populated: populated.map(|pages| pages.get() as i64),
+        kvm_broken: broken_walk(KVM_TABLES),
+        populated,
         ..Parts::default()
     };
+    let said = missing.len();
+    let (found, are_broken) = watched(machine, &mut missing, "slab", |missing| {
+        let (found, broken) = caches(machine).unwrap_or_else(|why| (Vec::new(), Some(why.to_string())));
+        missing.extend(broken.map(|why| format!("slab: {why}")));
+        found
+    });
+    parts.caches_broken = missing.get(said).cloned();
+    let is_whole = is_whole && !are_broken;
     let rows = HashMap::new();
     let mut builder = Builder { machine, rules: &rules, tasks: &tasks, rows, parts, missing, is_whole };
-    let (found, broken) = caches(machine).unwrap_or_else(|why| (Vec::new(), Some(why.to_string())));
-    builder.is_whole &= broken.is_none();
-    builder.missing.extend(broken.map(|why| format!("slab: {why}")));
     let asked = match effort.references {
         References::Never => false,
         References::Always => true,
@@ -157,7 +190,7 @@ fn read_ahead(
 ) {
     let walk = |part: usize| {
         move |machine: &Machine<'_>| {
-            if let Some(part) = Walks::parts().get(part) {
+            if let Some((_, part)) = Walks::parts().get(part) {
                 part(&mut Walks::new(machine, kernel, memory, memmap, tasks));
             }
         }
@@ -201,13 +234,22 @@ impl Builder<'_> {
         guesses: Guesses,
     ) -> Balance {
         let machine = self.machine;
-        self.parts.managed = managed(machine);
-        if self.parts.managed.is_none() {
-            self.missing.push(
-                "managed memory: no zone can be read, so the rows are all pages that have a struct page"
-                    .into(),
-            );
-        }
+        self.parts.managed = match managed(machine) {
+            Ok(0) => {
+                self.missing.push(
+                    "managed memory: no zone can be read, so the rows are all pages that have a struct page"
+                        .into(),
+                );
+                Ok(None)
+            }
+            Ok(pages) => Ok(Some(pages as i64)),
+            Err(why) => {
+                self.missing.push(format!(
+                    "managed memory: not all zones can be read, so the rows are all pages that have a struct page: {why}"
+                ));
+                Err(why.to_string())
+            }
+        };
         self.parts.marked_tables = tally.rows.get(&RowKind::PageTables).copied().unwrap_or(0);
         self.parts.anon_in_swap_cache = tally.anon_in_swap_cache;
         self.parts.shmem_in_swap_cache = tally.shmem_in_swap_cache;
@@ -218,7 +260,11 @@ impl Builder<'_> {
         }
         let mut processes = Processes::new(machine, self.tasks);
         self.claimed(&tally, &mut processes);
-        self.files(&tally, &mut processes);
+        let said = self.missing.len();
+        let ((), lost) = machine.losing(|| self.files(&tally, &mut processes));
+        if self.missing.len() == said {
+            self.missing.extend(lost.map(|why| format!("files: {why}")));
+        }
         self.anonymous(&tally, &mut processes);
         self.huge(&tally, &mut processes);
         self.page_tables(&mut processes);
@@ -227,18 +273,31 @@ impl Builder<'_> {
         let stacks = allocated.stacks.take();
         self.missing.append(&mut allocated.missing);
         self.kernel_pages(&tally, caches, allocated, guesses);
-        let sites = sites(machine, &mut self.missing);
+        let (sites, _) =
+            watched(machine, &mut self.missing, "allocation tags", |missing| sites(machine, missing));
         self.notes(&tally);
         if processes.exhausted() {
             self.is_whole = false;
             self.missing
                 .push("processes: too many mappings of anonymous memory, the rest has no process".into());
         }
-        let (cgroups, generations, broken) =
-            cgroups(machine, self.tasks, self.rules.end.since(Pfn::default()));
-        self.is_whole &= broken.is_none();
-        self.missing.extend(broken.into_iter().chain(generations.broken));
-        self.parts.generations = generations.generations.is_some().then_some(generations.pages);
+        let most = self.rules.end.since(Pfn::default());
+        let mut said = None;
+        let ((cgroups, generations, is_broken), lacks) =
+            watched(machine, &mut self.missing, "memory cgroups", |missing| {
+                let (cgroups, generations, broken) = cgroups(machine, self.tasks, most);
+                let is_broken = broken.is_some();
+                said.clone_from(&generations.broken);
+                missing.extend(broken);
+                missing.extend(generations.broken.clone().or(generations.without_ages.clone()));
+                (cgroups, generations, is_broken)
+            });
+        // Generations are details.
+        self.is_whole &= !is_broken && (!lacks || said.is_some());
+        self.parts.generations = match said {
+            Some(why) => Err(why),
+            None => Ok(generations.generations.is_some().then_some(generations.pages)),
+        };
         Balance {
             stacks,
             sites,
@@ -309,7 +368,7 @@ impl Builder<'_> {
         merged.sort_unstable_by_key(|(mapping, pages, _)| (std::cmp::Reverse(pages.pages), *mapping));
         let mut files: Vec<CachedFile> = Vec::new();
         let mut mounts = Mounts::default();
-        let mut unnamed = 0;
+        let (mut unnamed, mut unread) = (0, 0);
         for (at, (mapping, pages, certain)) in merged.into_iter().enumerate() {
             if mapping == 0 {
                 let truncated = pages.pages.saturating_sub(tally.shmem_in_swap_cache);
@@ -342,11 +401,21 @@ impl Builder<'_> {
                 }
                 Err(why) => {
                     self.parts.cached += pages.pages;
+                    unread += pages.pages;
+                    self.parts
+                        .files_broken
+                        .get_or_insert_with(|| format!("address space {mapping:#x}: {why}"));
                     self.named(RowKind::File, format!("address space {mapping:#x}: {why}"), pages.pages);
                 }
             }
         }
         self.named(RowKind::File, "(further files)", unnamed);
+        if let Some(why) = &self.parts.files_broken {
+            self.missing.push(format!(
+                "files: {} whose address spaces cannot be read count as pages of files, and can be shared memory: {why}",
+                counted(unread, "page")
+            ));
+        }
         let (machine, tasks) = (self.machine, self.tasks);
         let mut broken = None;
         note_holders(machine, processes, &mut files, |inodes| {
@@ -354,7 +423,7 @@ impl Builder<'_> {
             broken = why;
             held
         });
-        self.missing.extend(broken);
+        self.missing.extend(broken.map(|why| format!("open files: {why}")));
         for file in files {
             self.own(if file.shmem { RowKind::Shmem } else { RowKind::File }, file.owner);
         }
@@ -539,9 +608,10 @@ impl Builder<'_> {
     /// Opens the row of compressed memory, whose pages are counted already, by the pools' own counts.
     fn pools(&mut self) {
         let Some((pages, owners)) = self.rows.get_mut(&RowKind::Zsmalloc) else { return };
-        let pools = pools(self.machine).unwrap_or_else(|why| {
-            self.missing.push(format!("zsmalloc: {why}"));
-            Vec::new()
+        let (pools, _) = watched(self.machine, &mut self.missing, "zsmalloc", |missing| {
+            let (pools, broken) = pools(self.machine);
+            missing.extend(broken.map(|why| format!("zsmalloc: {why}")));
+            pools
         });
         let sum = pools.iter().map(|(_, pages)| *pages).fold(0, u64::saturating_add);
         if sum > *pages {
@@ -661,13 +731,16 @@ impl Builder<'_> {
         // Balloons take their pages out of the managed memory, unless they deflate when memory is short.
         let offline = self.rows.get(&RowKind::Offline).map_or(0, |(pages, _)| *pages);
         let sum: u64 = self.rows.values().map(|(pages, _)| pages).sum();
-        let unmanaged = sum.saturating_sub(self.parts.managed.unwrap_or(0)).min(offline);
+        let managed = self.parts.managed.clone().ok().flatten().map(|pages| pages as u64);
+        let unmanaged = sum.saturating_sub(managed.unwrap_or(0)).min(offline);
         if unmanaged > 0 {
             outside.push(Outside { name: RowKind::Offline.name(), pages: PageCount::new(unmanaged) });
             if let Some((pages, _)) = self.rows.get_mut(&RowKind::Offline) {
                 *pages -= unmanaged;
             }
         }
+        let (fragmentation, lost) = self.machine.losing(|| self.fragmentation(tally, caches));
+        self.missing.extend(lost.map(|why| format!("fragmentation: {why}")));
         for (_, owners) in self.rows.values_mut() {
             owners.sort_by(|a, b| b.pages.cmp(&a.pages).then_with(|| a.name.cmp(&b.name)));
         }
@@ -685,23 +758,24 @@ impl Builder<'_> {
         }
         let mut balance = Balance {
             page_size: self.rules.kernel.page_size(),
-            managed: self.parts.managed.map(PageCount::new),
+            managed: managed.map(PageCount::new),
             rows,
             outside,
             suspects,
             cgroups,
             generations: None,
-            fragmentation: self.fragmentation(tally, caches),
+            fragmentation,
             stacks: None,
             sites: None,
             slab_users: None,
             kmemleak: None,
             identities: Vec::new(),
+            not_made: Vec::new(),
             missing: std::mem::take(&mut self.missing),
             is_whole: self.is_whole,
             incomplete: false,
         };
-        balance.identities = identities(
+        (balance.identities, balance.not_made) = identities(
             self.machine,
             |kind| balance.pages(kind).get(),
             balance.sum().get(),
@@ -743,10 +817,17 @@ fn unmapped(mapped: &Result<Option<Mapped>, Fault>) -> &'static str {
     if mapped.is_ok() { "exited processes" } else { NOT_KNOWN }
 }
 
-/// Returns the managed pages; `None` if no zone can be read, as of kernels without data symbols.
-fn managed(machine: &Machine<'_>) -> Option<u64> {
-    let zones =
-        nodes(machine).unwrap_or_default().into_iter().flat_map(|node| zones_of(&node).unwrap_or_default());
-    let pages = zones.map(|zone| zone.number("managed_pages").unwrap_or(0)).fold(0, u64::saturating_add);
-    Some(pages).filter(|pages| *pages > 0)
+/// Returns the managed pages of all zones; 0 if there is no zone, as of kernels without data symbols.
+fn managed(machine: &Machine<'_>) -> Result<u64, Fault> {
+    let nodes = match nodes(machine) {
+        Err(Fault::NoSymbol(_)) => return Ok(0),
+        found => found?,
+    };
+    let mut pages = 0_u64;
+    for node in nodes {
+        for zone in zones_of(&node)? {
+            pages = pages.saturating_add(zone.number("managed_pages")?);
+        }
+    }
+    Ok(pages)
 }

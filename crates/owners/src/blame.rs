@@ -230,8 +230,11 @@ fn share(balance: &Balance, pages: PageCount) -> String {
 
 fn cgroup_text(balance: &Balance, cgroup: &Cgroup) -> String {
     let limit = cgroup.max.map_or_else(String::new, |max| format!(" of its limit of {}", size(balance, max)));
-    let mut text =
-        format!("the memory cgroup {} is full: {}{limit}", cgroup.path, size(balance, cgroup.usage));
+    let mut text = format!(
+        "the memory cgroup {} is full: {}{limit}",
+        cgroup.path,
+        size(balance, cgroup.usage.unwrap_or_default())
+    );
     if let Some(process) = &cgroup.process {
         let processes = format!(
             "{} {}",
@@ -284,6 +287,7 @@ mod tests {
             slab_users: None,
             kmemleak: None,
             identities: Vec::new(),
+            not_made: Vec::new(),
             missing: Vec::new(),
             is_whole: true,
             incomplete: false,
@@ -337,13 +341,13 @@ mod tests {
     #[test]
     fn a_cgroup_at_its_limit_is_full() {
         let full = |usage, max: Option<u64>| {
-            Cgroup { usage: pages(usage), max: max.map(pages), ..Cgroup::default() }.is_full()
+            Cgroup { usage: Some(pages(usage)), max: max.map(pages), ..Cgroup::default() }.is_full()
         };
         assert!(full(10_000, Some(10_000)) && full(9_800, Some(10_000)) && full(70, Some(128)));
         assert!(!full(9_799, Some(10_000)) && !full(9_999, None));
         let cgroup = Cgroup {
             path: "/scene".into(),
-            usage: pages(990),
+            usage: Some(pages(990)),
             max: Some(pages(1000)),
             processes: 1,
             process: Some("tenant/7".into()),

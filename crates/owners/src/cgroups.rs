@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use pagehaul_btf::{Fault, Object};
 use pagehaul_inspect::{Machine, Tasks};
 use pagehaul_machine::PageCount;
+use pagehaul_present::number::count;
 
 use crate::generations::{Found, Reader};
 use crate::report::{Cgroup, Cgroups};
@@ -15,6 +16,8 @@ const MOST: usize = 100;
 const MAX_READ: usize = 1 << 18;
 /// Levels of the tree.
 const DEEPEST: usize = 64;
+/// Pages in swap from here on are damage: 2^56 bytes.
+const MOST_SWAP: u64 = 1 << 44;
 /// Limits from here on are none: `PAGE_COUNTER_MAX` is LONG_MAX / PAGE_SIZE.
 const NO_LIMIT: u64 = 1 << 46;
 
@@ -27,19 +30,30 @@ pub(crate) fn cgroups(
 ) -> (Cgroups, Found, Option<String>) {
     let mut generations = Reader::new(machine, most);
     // No symbol: a kernel without CONFIG_MEMCG. A null pointer before the first cgroup is made, and with cgroup_disable=memory.
-    let root = machine.u64("root_mem_cgroup").unwrap_or(0);
-    if root == 0 {
-        generations.nodes();
-        return (Cgroups::default(), generations.finish(), None);
-    }
-    let mut walk = Walk::new(machine, generations);
+    let root = match machine.u64("root_mem_cgroup") {
+        Ok(0) | Err(Fault::NoSymbol(_)) => {
+            generations.nodes();
+            return (Cgroups::default(), generations.finish(), None);
+        }
+        Ok(root) => root,
+        Err(why) => {
+            let why = format!("memory cgroups: not checked: {why}");
+            generations.lack(&why);
+            return (Cgroups::default(), generations.finish(), Some(why));
+        }
+    };
+    let mut walk = Walk::new(machine, generations, most);
     if let Err(why) = walk.tree(root) {
         walk.broken.get_or_insert_with(|| format!("memory cgroups: {why}"));
+    }
+    if let Some(why) = &walk.broken {
+        walk.generations.lack(why);
     }
     // The root alone says nothing that the rows do not.
     if walk.found.len() <= 1 {
         let count = walk.found.len();
-        return (Cgroups { count, ..Cgroups::default() }, walk.generations.finish(), walk.broken);
+        let broken = walk.broken();
+        return (Cgroups { count, ..Cgroups::default() }, walk.generations.finish(), broken);
     }
     walk.processes(tasks);
     walk.finish()
@@ -52,11 +66,15 @@ struct Walk<'a> {
     events: Vec<(String, u64)>,
     online: u64,
     generations: Reader<'a>,
+    /// Charged pages beyond those of the machine are damage.
+    most: PageCount,
+    /// Counters that are damaged, and the first of them.
+    impossible: (usize, Option<String>),
     broken: Option<String>,
 }
 
 impl<'a> Walk<'a> {
-    fn new(machine: &'a Machine<'a>, generations: Reader<'a>) -> Self {
+    fn new(machine: &'a Machine<'a>, generations: Reader<'a>, most: PageCount) -> Self {
         let btf = machine.space().btf();
         // `enum memcg_memory_event`; the last enumerator is their number.
         let events = btf.enum_with("MEMCG_OOM_KILL").into_iter().filter_map(|(name, value)| {
@@ -65,7 +83,39 @@ impl<'a> Walk<'a> {
         });
         let events = events.filter(|(name, _)| !name.starts_with("nr_")).collect();
         let online = btf.enumerator("CSS_ONLINE").and_then(|flag| u64::try_from(flag).ok()).unwrap_or(2);
-        Self { machine, found: Vec::new(), events, online, generations, broken: None }
+        Self {
+            machine,
+            found: Vec::new(),
+            events,
+            online,
+            generations,
+            most,
+            impossible: (0, None),
+            broken: None,
+        }
+    }
+
+    /// Returns a counter's pages, unless they are more than the machine has.
+    fn possible(&mut self, path: &str, what: &str, pages: u64) -> Option<PageCount> {
+        let pages = PageCount::new(pages);
+        if pages <= self.most {
+            return Some(pages);
+        }
+        self.impossible.0 += 1;
+        self.impossible.1.get_or_insert_with(|| {
+            format!("the {what} of the memory cgroup {path} cannot be right: it is more pages than the machine has")
+        });
+        None
+    }
+
+    /// Why some are missing, or not all of what is known of them.
+    fn broken(&mut self) -> Option<String> {
+        let impossible = self.impossible.1.take().map(|first| match self.impossible.0 {
+            1 => first,
+            more => format!("{first} (and {} more such counters)", count(more as u64 - 1)),
+        });
+        let parts: Vec<String> = self.broken.take().into_iter().chain(impossible).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
 
     /// Reads the tree below the `struct mem_cgroup` at `root`, parents before their children.
@@ -87,7 +137,7 @@ impl<'a> Walk<'a> {
                 }
             };
             if let Some((_, _, below)) = parent.and_then(|parent| self.found.get_mut(parent)) {
-                *below = below.saturating_add(cgroup.usage.get());
+                *below = below.saturating_add(cgroup.usage.map_or(0, PageCount::get));
             }
             self.generations.cgroup(&group, &path);
             let at = self.found.len();
@@ -109,24 +159,26 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn cgroup(&self, group: &Object<'_>, css: &Object<'_>, path: String) -> Result<Cgroup, Fault> {
+    fn cgroup(&mut self, group: &Object<'_>, css: &Object<'_>, path: String) -> Result<Cgroup, Fault> {
         let memory = group.get("memory")?;
         let limit = |counter: &Object<'_>, name: &str| {
             let pages = counter.number(name).ok().filter(|pages| *pages < NO_LIMIT);
             pages.map(PageCount::new)
         };
-        let used = |counter: &Object<'_>| counter.number("usage.counter").map(PageCount::new);
+        let usage = memory.number("usage.counter")?;
+        let usage = self.possible(&path, "usage", usage);
+        let peak = memory.number("watermark").ok().and_then(|pages| self.possible(&path, "peak", pages));
         // 5.10 has an array of atomic_long_t, as all later ones.
         let counts = group.get("memory_events");
         let count = |item: u64| counts.as_ref().ok()?.index(item).ok()?.number("counter").ok();
         let events = self.events.iter().filter_map(|(name, item)| Some((name.clone(), count(*item)?)));
         Ok(Cgroup {
             path,
-            usage: used(&memory)?,
+            usage,
             max: limit(&memory, "max"),
             high: limit(&memory, "high"),
-            peak: PageCount::new(memory.number("watermark").unwrap_or(0)),
-            swap: self.swap(group, css, used(&memory)?).ok().filter(|pages| pages.get() > 0),
+            peak,
+            swap: self.swap(group, css, usage).ok().flatten().filter(|pages| pages.get() > 0),
             events: events.filter(|(_, times)| *times > 0).collect(),
             removed: css.number("flags")? & self.online == 0,
             ..Cgroup::default()
@@ -134,11 +186,18 @@ impl<'a> Walk<'a> {
     }
 
     /// Pages in swap. In hierarchies of version 1 a counter of memory and swap is in its place.
-    fn swap(&self, group: &Object<'_>, css: &Object<'_>, usage: PageCount) -> Result<PageCount, Fault> {
+    fn swap(
+        &self,
+        group: &Object<'_>,
+        css: &Object<'_>,
+        usage: Option<PageCount>,
+    ) -> Result<Option<PageCount>, Fault> {
         let counted = group.number("swap.usage.counter")?;
         let hierarchy = css.get("cgroup->root")?.pointer()?;
         let is_old = self.machine.symbols().address("cgrp_dfl_root").is_some_and(|newer| newer != hierarchy);
-        Ok(PageCount::new(if is_old { counted.saturating_sub(usage.get()) } else { counted }))
+        let pages =
+            if is_old { usage.map(|usage| counted.saturating_sub(usage.get())) } else { Some(counted) };
+        Ok(pages.filter(|pages| *pages < MOST_SWAP).map(PageCount::new))
     }
 
     /// Counts the processes of each cgroup.
@@ -170,10 +229,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn finish(self) -> (Cgroups, Found, Option<String>) {
+    fn finish(mut self) -> (Cgroups, Found, Option<String>) {
         let count = self.found.len();
+        let broken = self.broken();
         let removed = self.found.iter().filter(|(_, cgroup, _)| cgroup.removed);
-        let own = removed.clone().map(|(_, cgroup, below)| cgroup.usage.get().saturating_sub(*below));
+        let own = removed
+            .clone()
+            .map(|(_, cgroup, below)| cgroup.usage.map_or(0, PageCount::get).saturating_sub(*below));
         let removed_pages = PageCount::new(own.fold(0, u64::saturating_add));
         let removed = removed.count();
         let mut order: Vec<usize> = (0..count).collect();
@@ -181,7 +243,7 @@ impl<'a> Walk<'a> {
         let worth = |at: &usize| {
             let cgroup = self.found.get(*at).map(|(_, cgroup, _)| cgroup);
             let full = cgroup.is_some_and(|cgroup| cgroup.is_full() || cgroup.events("oom") > 0);
-            (std::cmp::Reverse(full), std::cmp::Reverse(cgroup.map_or(PageCount::ZERO, |it| it.usage)), *at)
+            (std::cmp::Reverse(full), std::cmp::Reverse(cgroup.and_then(|it| it.usage)), *at)
         };
         order.sort_by_key(worth);
         order.truncate(MOST);
@@ -190,7 +252,7 @@ impl<'a> Walk<'a> {
             self.found.into_iter().map(|(_, cgroup, _)| Some(cgroup)).collect();
         let largest = order.into_iter().filter_map(|at| found.get_mut(at)?.take()).collect();
         let cgroups = Cgroups { largest, count, removed, removed_pages };
-        (cgroups, self.generations.finish(), self.broken)
+        (cgroups, self.generations.finish(), broken)
     }
 }
 

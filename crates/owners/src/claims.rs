@@ -69,6 +69,11 @@ impl Claims {
         }
     }
 
+    /// Returns the number of runs.
+    pub(crate) fn count(&self) -> usize {
+        self.runs.len()
+    }
+
     /// Sorts the runs and makes them disjoint: of pages that several walks found, the walk that started earlier has them.
     pub(crate) fn finish(&mut self) {
         self.runs.sort_by_key(|(pages, claimant)| (pages.start, *claimant));

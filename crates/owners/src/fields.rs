@@ -22,6 +22,8 @@ enum Encoding {
     TopByte(Vec<(u32, PageType)>),
     /// As cleared bits of a word whose top four bits are set (6e292b9be7f4, 4.18).
     ClearedBits { table: u32, guard: u32 },
+    /// The kernel's BTF, which tells, cannot be read.
+    NotKnown,
 }
 
 /// Where members are, in bytes from the start of a struct page.
@@ -52,7 +54,9 @@ impl Fields {
         };
         let old_memcg = offset("page", "mem_cgroup");
         let types = space.btf().enum_with("PGTY_buddy");
-        let encoding = if types.is_empty() {
+        let encoding = if space.btf().is_empty() {
+            Encoding::NotKnown
+        } else if types.is_empty() {
             // 5.11 removed the type of charged pages (18b2db3b0385), and the others moved down. 5.10 has the old member; the
             // release decides for kernels without memory cgroups.
             let old = old_memcg.is_some() || machine.release().is_some_and(|release| release < (5, 11));
@@ -87,7 +91,7 @@ impl Fields {
             Encoding::TopByte(types) if mapcount >> 31 == 1 => {
                 types.iter().find(|(value, _)| *value == mapcount >> 24).map(|(_, found)| found)
             }
-            Encoding::TopByte(_) => None,
+            Encoding::TopByte(_) | Encoding::NotKnown => None,
             Encoding::ClearedBits { table, guard } if mapcount >> 28 == 0xf => {
                 let cleared = |bit: u32| mapcount & bit == 0;
                 cleared(*table).then_some(TABLE).or_else(|| cleared(*guard).then_some(GUARD))

@@ -23,12 +23,14 @@ const AGES: [u64; 6] = [1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000];
 /// What was read.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// `None`: the kernel has no generations, or they are off.
+    /// `None`: the kernel has no generations, or they are off, or `broken` says why they are not known.
     pub(crate) generations: Option<Generations>,
     /// All pages, as the kernel counts them: a generation's number can be negative for a while, their sum cannot.
     pub(crate) pages: i64,
     /// Why some are missing.
     pub(crate) broken: Option<String>,
+    /// Why their ages are not known.
+    pub(crate) without_ages: Option<String>,
 }
 
 /// Where members are, from the start of a `struct lruvec`.
@@ -70,7 +72,7 @@ impl Layout {
 pub(crate) struct Reader<'a> {
     machine: &'a Machine<'a>,
     layout: Option<Layout>,
-    ticks: Option<Ticks>,
+    ticks: Result<Ticks, String>,
     /// Nodes with their numbers.
     nodes: Vec<(u64, Object<'a>)>,
     /// More pages than the machine has are damage.
@@ -86,17 +88,20 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(machine: &'a Machine<'a>, most: PageCount) -> Self {
-        let layout = Layout::new(machine);
-        let numbered = |(at, node): (usize, Object<'a>)| (node.number("node_id").unwrap_or(at as u64), node);
         let mut broken = None;
+        let layout = Layout::new(machine);
+        if layout.is_none() && machine.space().btf().is_empty() {
+            broken = Some("their types are not known without the kernel's BTF".to_owned());
+        }
+        let numbered = |(at, node): (usize, Object<'a>)| (node.number("node_id").unwrap_or(at as u64), node);
         let mut found = Vec::new();
-        let mut ticks = None;
+        let mut ticks = Err(String::new());
         if layout.is_some() {
             match nodes(machine) {
                 Ok(nodes) => found = nodes.into_iter().enumerate().map(numbered).collect(),
-                Err(why) => broken = Some(format!("generations of the LRU: {why}")),
+                Err(why) => broken = Some(why.to_string()),
             }
-            ticks = Ticks::new(machine).ok();
+            ticks = Ticks::new(machine).map_err(|why| why.to_string());
         }
         // The last is of those that are older, and one more of those whose age is not known.
         let limits = AGES.into_iter().map(Some).chain([None, None]);
@@ -134,7 +139,7 @@ impl<'a> Reader<'a> {
             let read = lists.and_then(|lists| lists.map_or(Ok(()), |lists| self.lists(lists, path, number)));
             if let Err(why) = read {
                 self.broken.get_or_insert_with(|| {
-                    format!("generations of the LRU of the memory cgroup {path} on node {number}: {why}")
+                    format!("those of the memory cgroup {path} on node {number}: {why}")
                 });
             }
         }
@@ -150,8 +155,16 @@ impl<'a> Reader<'a> {
             // `lruvec` until 867e5e1de14b (5.5), before there were generations.
             let lists = node.get("__lruvec").map(|lists| lists.address());
             if let Err(why) = lists.and_then(|lists| self.lists(lists, "/", number)) {
-                self.broken.get_or_insert_with(|| format!("generations of the LRU of node {number}: {why}"));
+                self.broken.get_or_insert_with(|| format!("those of node {number}: {why}"));
             }
+        }
+    }
+
+    /// Notes that some are missing: those of cgroups that could not be read.
+    pub(crate) fn lack(&mut self, why: &str) {
+        // A kernel without them lacks none.
+        if self.layout.is_some() {
+            self.broken.get_or_insert_with(|| why.to_owned());
         }
     }
 
@@ -187,8 +200,8 @@ impl<'a> Reader<'a> {
         for seq in max.saturating_sub(layout.generations - 1)..=max {
             let slot = seq % layout.generations;
             let age_ms = match &self.ticks {
-                Some(ticks) => ticks.milliseconds_since(word(layout.timestamps + 8 * slot)?),
-                None => None,
+                Ok(ticks) => ticks.milliseconds_since(word(layout.timestamps + 8 * slot)?),
+                Err(_) => None,
             };
             let of = |kind: u64| {
                 let first = ((slot * TYPES + kind) * layout.zones) as usize;
@@ -236,7 +249,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn finish(mut self) -> Found {
         self.cut();
-        let Self { is_on, pages, ages, kept, count, broken, .. } = self;
+        let Self { is_on, pages, ages, kept, count, broken, ticks, .. } = self;
         let unknown = ages.last().cloned().unwrap_or_default();
         let mut ages: Vec<Age> = ages.into_iter().take(AGES.len() + 1).collect();
         ages.retain(|age| age.anonymous + age.file > PageCount::ZERO);
@@ -246,6 +259,12 @@ impl<'a> Reader<'a> {
             largest: kept.into_iter().map(|(_, found)| found).collect(),
             count,
         });
-        Found { generations, pages, broken }
+        // Neither on nor off, if no list says so.
+        let not_checked = if generations.is_none() { "not checked: " } else { "" };
+        let broken = broken.map(|why| format!("generations of the LRU: {not_checked}{why}"));
+        let without_ages = ticks.err().filter(|_| is_on);
+        let without_ages =
+            without_ages.map(|why| format!("generations of the LRU: their ages are not known: {why}"));
+        Found { generations, pages, broken, without_ages }
     }
 }

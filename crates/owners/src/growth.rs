@@ -253,10 +253,12 @@ pub fn growth(before: &Moment, after: &Moment) -> Result<Growth, NotComparable> 
                 .cgroups
                 .largest
                 .iter()
-                .map(|cgroup| (cgroup.path.as_str(), cgroup.usage))
+                .filter_map(|cgroup| Some((cgroup.path.as_str(), cgroup.usage?)))
                 .collect(),
             // The kernel counts their pages, but can have lost a cgroup.
-            all: moment.is_walked() && moment.cgroups.count <= moment.cgroups.largest.len(),
+            all: moment.is_walked()
+                && moment.cgroups.count <= moment.cgroups.largest.len()
+                && moment.cgroups.largest.iter().all(|cgroup| cgroup.usage.is_some()),
             at_least: false,
         }),
         damaged,
@@ -509,7 +511,7 @@ mod tests {
     fn cgroups_are_known_where_struct_pages_are_lost() {
         let mut before = moment(vec![row(RowKind::Undecided, 100, &[], 0)]);
         let mut after = before.clone();
-        let cgroup = Cgroup { path: "/a".into(), usage: PageCount::new(50), ..Cgroup::default() };
+        let cgroup = Cgroup { path: "/a".into(), usage: Some(PageCount::new(50)), ..Cgroup::default() };
         after.cgroups = Cgroups { count: 1, largest: vec![cgroup], ..Cgroups::default() };
         assert_eq!(growth(&before, &after).unwrap().cgroups, [change("/a", Some(0), Some(50))]);
         std::mem::swap(&mut before, &mut after);

@@ -24,6 +24,7 @@ mod fragments;
 mod generations;
 mod growth;
 mod identities;
+mod loss;
 mod page_blocks;
 mod references;
 mod report;
@@ -41,6 +42,6 @@ pub use blame::{are_evidence, blame, use_rows};
 pub use growth::{Growth, Moment, NotComparable, OwnerGrowth, RowGrowth, growth};
 pub use report::{
     Age, Allocation, AllocationStack, Balance, BlockType, Cgroup, CgroupGenerations, Cgroups, Deferred,
-    FileDetail, Fragmentation, Generation, Generations, Identity, Kmemleak, KmemleakUser, Outside, Owner,
-    Row, RowKind, Site, Sites, SlabUser, SlabUsers, Spoiler, Stacks, Suspect,
+    FileDetail, Fragmentation, Generation, Generations, Identity, Kmemleak, KmemleakUser, NotMade, Outside,
+    Owner, Row, RowKind, Site, Sites, SlabUser, SlabUsers, Spoiler, Stacks, Suspect,
 };

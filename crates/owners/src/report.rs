@@ -160,7 +160,7 @@ pub struct Balance {
     pub suspects: Vec<Suspect>,
     /// Memory cgroups.
     pub cgroups: Cgroups,
-    /// Generations of the LRU; `None`: the kernel has no multi-gen LRU, or it is off.
+    /// Generations of the LRU; `None`: the kernel has no multi-gen LRU, or it is off, or `missing` says that they were not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generations: Option<Generations>,
     /// How fragmented memory is; `None` if the types of page blocks cannot be read.
@@ -180,6 +180,9 @@ pub struct Balance {
     pub kmemleak: Option<Kmemleak>,
     /// Rows compared with the kernel's counters.
     pub identities: Vec<Identity>,
+    /// Comparisons that could not be made, of counters that the kernel has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_made: Vec<NotMade>,
     /// What is missing or was cut, one sentence each.
     pub missing: Vec<String>,
     /// Whether the dump lacks no page, and all structures by which rows and owners are found were read to their ends. Struct pages that
@@ -517,16 +520,19 @@ pub struct Cgroups {
 pub struct Cgroup {
     /// Path from the root of the hierarchy.
     pub path: String,
-    /// Pages charged to it and its children, those in the stocks of CPUs among them.
-    pub usage: PageCount,
+    /// Pages charged to it and its children, those in the stocks of CPUs among them; `None`: the counter is damaged, as it has more
+    /// pages than the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<PageCount>,
     /// The most that it may use; `None`: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<PageCount>,
     /// What it is throttled from; `None`: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub high: Option<PageCount>,
-    /// The most that it used.
-    pub peak: PageCount,
+    /// The most that it used; `None`: not known, or damaged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<PageCount>,
     /// Pages in swap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap: Option<PageCount>,
@@ -549,8 +555,8 @@ impl Cgroup {
 
     /// Returns whether it has used up its limit, but for less than two percent: CPUs charge 64 pages at a time.
     pub fn is_full(&self) -> bool {
-        self.max.is_some_and(|max| {
-            let (usage, max) = (self.usage.get(), max.get());
+        self.max.zip(self.usage).is_some_and(|(max, usage)| {
+            let (usage, max) = (usage.get(), max.get());
             usage.saturating_add((max / 50).max(64)) >= max
         })
     }
@@ -644,4 +650,15 @@ impl Identity {
     pub fn difference(&self) -> i64 {
         self.pages.saturating_sub(self.counted)
     }
+}
+
+/// A comparison that could not be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NotMade {
+    /// What would be compared.
+    pub what: &'static str,
+    /// Where the other number would be from.
+    pub counter: &'static str,
+    /// Why it could not be.
+    pub why: String,
 }

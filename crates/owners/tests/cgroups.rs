@@ -106,8 +106,9 @@ fn lists_that_no_kernel_has_are_left_out() {
         let paths: Vec<_> =
             found.generations.iter().flat_map(|it| &it.largest).map(|of| of.path.as_str()).collect();
         assert_eq!(paths, ["/", "/web/inner"], "{at}");
-        let said =
-            |why: &String| why.starts_with("generations of the LRU of the memory cgroup /web on node 0: ");
+        let said = |why: &String| {
+            why.starts_with("generations of the LRU: those of the memory cgroup /web on node 0: ")
+        };
         assert!(found.missing.iter().any(said), "{at}: {:?}", found.missing);
     }
     let mut future = groups();
@@ -159,4 +160,33 @@ fn swap_of_hierarchies_of_version_1_is_without_memory() {
     assert_eq!(swap(true, [0, 720, 105]), expected);
     // Without accounting of swap (`swapaccount=0`) the counter stays 0.
     assert_eq!(swap(true, [0; 3]).iter().map(|(_, pages)| *pages).sum::<u64>(), 0);
+}
+
+#[test]
+fn usage_beyond_the_memory_of_the_machine_is_no_figure() {
+    let with = |usage: [u64; 3]| {
+        let mut groups = groups();
+        for (group, usage) in groups.iter_mut().zip(usage) {
+            group.usage = usage;
+        }
+        of(Cgroups { old: false, groups }, [3, 0, 0, 0])
+    };
+    let usage = |found: &Balance| {
+        let listed = found.cgroups.largest.iter();
+        listed.map(|group| (group.path.clone(), group.usage.map(PageCount::get))).collect::<Vec<_>>()
+    };
+    let said = |found: &Balance, what: &str| found.missing.iter().any(|why| why.contains(what));
+    let found = with([800, u64::MAX - 5, 100]);
+    assert_eq!(
+        usage(&found),
+        [("/".into(), Some(800)), ("/web".into(), None), ("/web/inner".into(), Some(100))]
+    );
+    let sentence =
+        "the usage of the memory cgroup /web cannot be right: it is more pages than the machine has";
+    assert!(said(&found, sentence) && !found.is_whole, "{:?}", found.missing);
+    let value = serde_json::to_value(&found.cgroups.largest[1]).unwrap();
+    assert!(value.get("usage").is_none() && value["path"] == "/web");
+    let both = with([800, 1 << 40, 1 << 30]);
+    assert!(said(&both, "(and 1 more such counters)"), "{:?}", both.missing);
+    assert!(!said(&with([800, 700, 100]), "cannot be right"));
 }

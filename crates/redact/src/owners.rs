@@ -30,6 +30,7 @@ impl Redaction {
             slab_users,
             kmemleak,
             identities: _,
+            not_made,
             missing,
             is_whole: _,
             incomplete: _,
@@ -98,7 +99,8 @@ impl Redaction {
                 }
             }
         }
-        missing.iter_mut().for_each(|why| *why = self.sentence(why, names));
+        let reasons = not_made.iter_mut().map(|check| &mut check.why);
+        missing.iter_mut().chain(reasons).for_each(|why| *why = self.sentence(why, names));
     }
 
     fn owner(&self, kind: RowKind, name: &str, is_file: bool) -> String {

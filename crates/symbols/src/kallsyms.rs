@@ -6,7 +6,7 @@ use pagehaul_kernel::{ReadVirtual, VmcoreInfo};
 
 use crate::encoding::{Tokens, entry, hash};
 use crate::error::SymbolError;
-use crate::tables::{Encoding, Tables};
+use crate::tables::{Encoding, PER_MARKER, Tables, is_lost};
 use crate::{find, search};
 
 /// The symbols of the kernel image.
@@ -38,6 +38,12 @@ struct Chains {
     /// Next index of each symbol's chain.
     next: Vec<u32>,
 }
+
+/// Where the name of a symbol is whose name is lost.
+const NO_NAME: u32 = u32::MAX;
+
+/// Symbols of VMCOREINFO whose values tell how addresses are stored, the first that is not lost.
+const ANCHORS: [&str; 3] = ["_stext", "init_uts_ns", "node_online_map"];
 
 /// Ends a chain.
 const END: u32 = u32::MAX;
@@ -83,8 +89,9 @@ impl Kallsyms {
     /// Reads the symbols.
     pub fn read(info: &VmcoreInfo, memory: &dyn ReadVirtual) -> Result<Self, SymbolError> {
         let stext = info.symbol("_stext").ok_or(SymbolError::NoAnchor)?;
+        let anchors = ANCHORS.iter().filter_map(|name| Some((*name, info.symbol(name)?))).collect::<Vec<_>>();
         let found = find::by_vmcoreinfo(info, memory).unwrap_or(Err(SymbolError::NotFound));
-        match found.and_then(|tables| Self::decode(tables, stext)) {
+        match found.and_then(|tables| Self::decode(tables, stext, &anchors)) {
             Ok(symbols) => Ok(symbols),
             Err(SymbolError::NotFound) => Self::search(stext, memory),
             // Damaged keys do not make the tables unusable.
@@ -94,44 +101,80 @@ impl Kallsyms {
 
     /// Reads the symbols, and finds their tables by a search of the kernel image from `stext` on.
     pub fn search(stext: u64, memory: &dyn ReadVirtual) -> Result<Self, SymbolError> {
-        Self::decode(search::search(stext, memory)?, stext)
+        Self::decode(search::search(stext, memory)?, stext, &[("_stext", stext)])
     }
 
-    fn decode(tables: Tables, stext: u64) -> Result<Self, SymbolError> {
-        let Tables { count, mut names, tokens, addresses, extent } = tables;
+    fn decode(tables: Tables, stext: u64, anchors: &[(&str, u64)]) -> Result<Self, SymbolError> {
+        let Tables { count, mut names, lost, tokens, addresses, extent } = tables;
+        let damaged = |reason| SymbolError::Damaged { table: "kallsyms_names", reason };
         // A name takes two bytes at least, whatever a damaged count says.
         let mut by_address = Vec::with_capacity(count.min(names.len() / 2));
-        let mut anchor = None;
-        let mut at = 0;
+        let anchors: Vec<(u32, &str, u64)> =
+            anchors.iter().map(|(name, value)| (hash(name.as_bytes()), *name, *value)).collect();
+        let mut found = Vec::new();
+        let (mut at, mut end) = (0, 0);
+        // Whether the names from here to the next marker cannot be told apart.
+        let mut is_cut = false;
         let mut name = Vec::new();
-        let anchor_hash = hash(b"_stext");
         for number in 0..count {
-            let damaged = SymbolError::Damaged { table: "kallsyms_names", reason: "a name passes its end" };
-            let Some((encoded, next)) = entry(&names, at) else { return Err(damaged) };
+            if let Some(lost) = &lost
+                && number.is_multiple_of(PER_MARKER)
+            {
+                let marker = lost.markers.get(number / PER_MARKER).map_or(0, |marker| *marker as usize);
+                if !is_cut && marker != at {
+                    return Err(damaged("its markers contradict it"));
+                }
+                (at, is_cut) = (marker, false);
+            }
+            let entry = if is_cut { None } else { entry(&names, at) };
+            let is_known = |next: usize| lost.as_ref().is_none_or(|lost| !is_lost(&lost.bytes, &(at..next)));
+            let (encoded, next) = match entry {
+                Some((encoded, next)) if is_known(next) => (encoded, next),
+                None if lost.is_none() => return Err(damaged("a name passes its end")),
+                _ => {
+                    is_cut = true;
+                    by_address.push(Symbol { address: number as u64, position: NO_NAME, hash: 0 });
+                    continue;
+                }
+            };
             // Each has a letter at least: where bytes were lost, zeros would shift all names that follow.
             if encoded.is_empty() {
-                return Err(SymbolError::Damaged { table: "kallsyms_names", reason: "a name is empty" });
+                return Err(damaged("a name is empty"));
             }
             let hash = tokens.hash(encoded);
-            if hash == anchor_hash {
+            if let Some((_, anchor, value)) = anchors.iter().find(|(of, ..)| *of == hash) {
                 tokens.expand(encoded, &mut name);
-                anchor = if name == b"_stext" { Some(number) } else { anchor };
+                found.extend((name == anchor.as_bytes()).then_some((number, *value)));
             }
-            // How addresses are stored is known once the anchor is.
+            // How addresses are stored is known once an anchor is.
             by_address.push(Symbol { address: number as u64, position: at as u32, hash });
             at = next;
+            end = end.max(next);
         }
-        names.truncate(at);
+        names.truncate(end);
         let wrong = SymbolError::WrongAnchor { expected: stext };
-        let Some(anchor) = anchor else { return Err(wrong) };
-        let fits = |encoding: &Encoding| addresses.get(*encoding, anchor) == Some(stext);
-        let all = [Encoding::AbsolutePerCpu, Encoding::Relative, Encoding::PlaceRelative, Encoding::Absolute];
-        let Some(encoding) = all.into_iter().find(fits) else { return Err(wrong) };
+        // The first that is known: others serve if that one is lost.
+        let stored =
+            [Encoding::AbsolutePerCpu, Encoding::Relative, Encoding::PlaceRelative, Encoding::Absolute];
+        let is_stored = |number| stored.into_iter().any(|encoding| addresses.get(encoding, number).is_some());
+        found.sort_by_key(|(_, value)| *value != stext);
+        let Some((anchor, value)) = found.into_iter().find(|(number, _)| is_stored(*number)) else {
+            return Err(wrong);
+        };
+        let fits = |encoding: &Encoding| addresses.get(*encoding, anchor) == Some(value);
+        let Some(encoding) = stored.into_iter().find(fits) else { return Err(wrong) };
+        // Behind a symbol whose successor is lost nothing has a name.
+        let (mut before, mut ends) = (None, Vec::new());
         by_address.retain_mut(|symbol| {
             let address = addresses.get(encoding, symbol.address as usize);
+            if address.is_none() {
+                ends.extend(before.take().map(|before: u64| before.saturating_add(1)));
+            }
+            before = address;
             symbol.address = address.unwrap_or(0);
             address.is_some()
         });
+        by_address.extend(ends.into_iter().map(|address| Symbol { address, position: NO_NAME, hash: 0 }));
         drop(addresses);
         by_address.sort_unstable_by_key(|symbol| (symbol.address, symbol.position));
         let by_name = Chains::new(&by_address);
@@ -184,11 +227,16 @@ impl Kallsyms {
         let mut best: Option<(u64, String)> = None;
         // Several symbols of one address, and at most one of padding before them.
         for _ in 0..4096 {
-            let (start, _, name) = self.at(at)?;
-            match &best {
-                Some((found, _)) if *found != start => break,
-                _ if name.starts_with("__pfx_") => {}
-                _ => best = Some((start, name)),
+            let start = self.by_address.get(at)?.address;
+            if best.as_ref().is_some_and(|(found, _)| *found != start) {
+                break;
+            }
+            match self.at(at) {
+                Some((_, _, name)) if name.starts_with("__pfx_") => {}
+                Some((start, _, name)) => best = Some((start, name)),
+                // Its name is lost: those below end before it.
+                None if best.is_none() => return None,
+                None => {}
             }
             let Some(before) = at.checked_sub(1) else { break };
             at = before;

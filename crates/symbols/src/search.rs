@@ -3,12 +3,15 @@
 //! Each table has a property that no other data has: the token table has the ten digits as tokens of one character, the index
 //! points behind its zeros, the names end at the markers, and the base gives `_stext` its value.
 
+use std::ops::Range;
+
 use memchr::memmem;
 use pagehaul_kernel::ReadVirtual;
 
 use crate::encoding::{TOKENS, Tokens, entry};
 use crate::error::SymbolError;
-use crate::tables::{Addresses, MAX_SYMBOLS, Tables};
+use crate::find::readable;
+use crate::tables::{Addresses, MAX_SYMBOLS, PER_MARKER, Tables, is_lost};
 
 /// The digits always stand for themselves, one behind the other.
 const DIGITS: &[u8] = b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\0";
@@ -21,8 +24,6 @@ const ANNOUNCED: u64 = 4 << 20;
 /// Bytes of the tables below and above the token table. Before 6.4 (404bad70fcf7) all are below, and 100,000 symbols take 3 MB.
 /// Else offsets are above; 300,000 symbols of the largest kernels have names, and addresses of 8 bytes, in 12 MB.
 const AROUND: [(u64, usize); 2] = [(3 << 20, 64 << 10), (12 << 20, 4 << 20)];
-/// Symbols that one marker stands for.
-const PER_MARKER: usize = 256;
 /// Unreadable pages in a row at which the image ends.
 ///
 /// The tables may lie behind 20 MB of text that an incomplete dump lacks.
@@ -85,6 +86,8 @@ fn token_table(piece: &[u8], digits: usize) -> Option<(usize, usize)> {
 struct Region {
     start: u64,
     bytes: Vec<u8>,
+    /// The bytes that cannot be read, which are zeros.
+    lost: Vec<Range<usize>>,
 }
 
 impl Region {
@@ -127,8 +130,8 @@ fn tables(
 ) -> Option<Tables> {
     let start = token_table.saturating_sub(below).max(stext & !7);
     let below = (token_table - start) as usize;
-    let (bytes, _) = memory.readable_bytes(start, below + above);
-    let region = Region { start, bytes };
+    let (bytes, lost) = readable(memory, start, below + above);
+    let region = Region { start, bytes, lost };
     let index = (token_index - start) as usize;
     let tokens =
         Tokens::new(region.bytes.get(below..index)?.to_vec(), region.bytes.get(index..index + 2 * TOKENS)?);
@@ -139,7 +142,7 @@ fn tables(
     let addresses = addresses(&region, stext, count, count_at, index + 2 * TOKENS)?;
     let extent = addresses.extent(region.start + count_at as u64, token_index);
     let names = region.bytes.get(names..end)?.to_vec();
-    Some(Tables { count, names, tokens: tokens.ok()?, addresses, extent })
+    Some(Tables { count, names, lost: None, tokens: tokens.ok()?, addresses, extent })
 }
 
 /// 4.6 to 6.3: the base, the number of symbols and the names follow each other.
@@ -191,7 +194,11 @@ fn names_by_markers<const WIDTH: usize>(region: &Region, below: usize) -> Option
 fn addresses(region: &Region, stext: u64, count: usize, count_at: usize, above: usize) -> Option<Addresses> {
     let offsets = |at: usize, base: Option<u64>| {
         let bytes = region.bytes.get(at..at + 4 * count)?.to_vec();
-        Some(Addresses::Offsets { bytes, at: region.start + at as u64, base })
+        // Zeros would be addresses of other symbols.
+        let within =
+            |gap: &Range<usize>| gap.start.max(at) - at..gap.end.min(at + 4 * count).saturating_sub(at);
+        let lost = region.lost.iter().map(within).filter(|gap| !gap.is_empty()).collect();
+        Some(Addresses::Offsets { bytes, at: region.start + at as u64, base, lost })
     };
     // Before 6.4: below, behind them the base.
     if let Some(base_at) = count_at.checked_sub(8)
@@ -210,7 +217,7 @@ fn addresses(region: &Region, stext: u64, count: usize, count_at: usize, above: 
     }
     // Without a base: addresses of 8 bytes, below.
     let at = count_at.checked_sub(8 * count)?;
-    let bytes = region.bytes.get(at..count_at)?;
+    let bytes = region.bytes.get(at..count_at).filter(|_| !is_lost(&region.lost, &(at..count_at)))?;
     let known = bytes.as_chunks::<8>().0.iter().any(|word| u64::from_le_bytes(*word) == stext);
     known.then(|| Addresses::Absolute(bytes.to_vec()))
 }

@@ -24,17 +24,41 @@ pub enum Encoding {
 /// Addresses as they are stored.
 pub(crate) enum Addresses {
     Absolute(Vec<u8>),
-    Offsets { bytes: Vec<u8>, at: u64, base: Option<u64> },
+    /// `lost` are the bytes that cannot be read.
+    Offsets {
+        bytes: Vec<u8>,
+        at: u64,
+        base: Option<u64>,
+        lost: Vec<Range<usize>>,
+    },
 }
 
 /// What was read of a kernel.
 pub(crate) struct Tables {
     pub(crate) count: usize,
     pub(crate) names: Vec<u8>,
+    /// Of names of which bytes are lost.
+    pub(crate) lost: Option<LostNames>,
     pub(crate) tokens: Tokens,
     pub(crate) addresses: Addresses,
     /// Virtual addresses from the first table to the last.
     pub(crate) extent: Range<u64>,
+}
+
+/// Names that can be read in part: each block of [`PER_MARKER`] begins at a marker.
+pub(crate) struct LostNames {
+    /// The bytes that cannot be read.
+    pub(crate) bytes: Vec<Range<usize>>,
+    /// Where each block begins.
+    pub(crate) markers: Vec<u32>,
+}
+
+/// Symbols that one marker stands for.
+pub(crate) const PER_MARKER: usize = 256;
+
+/// Returns whether some of `bytes` are lost.
+pub(crate) fn is_lost(lost: &[Range<usize>], bytes: &Range<usize>) -> bool {
+    lost.iter().any(|gap| gap.start < bytes.end && bytes.start < gap.end)
 }
 
 impl Addresses {
@@ -58,7 +82,10 @@ impl Addresses {
                 Some(u64::from_le_bytes(*bytes.as_chunks::<8>().0.get(number)?))
             }
             (Self::Absolute(_), _) | (Self::Offsets { .. }, Encoding::Absolute) => None,
-            (Self::Offsets { bytes, at, base }, encoding) => {
+            (Self::Offsets { bytes, at, base, lost }, encoding) => {
+                if is_lost(lost, &(4 * number..4 * number + 4)) {
+                    return None;
+                }
                 let offset = i32::from_le_bytes(*bytes.as_chunks::<4>().0.get(number)?);
                 let place = at.wrapping_add(4 * number as u64);
                 match encoding {

@@ -176,6 +176,56 @@ fn every_layout_is_found_by_search() {
     }
 }
 
+/// Memory that has lost a page.
+struct Torn<'a>(&'a Memory, std::ops::Range<u64>);
+
+impl ReadVirtual for Torn<'_> {
+    fn read(&self, vaddr: u64, buf: &mut [u8]) -> Result<(), TranslateError> {
+        if vaddr < self.1.end && self.1.start < vaddr + buf.len() as u64 {
+            return Err(TranslateError::NotCanonical { vaddr });
+        }
+        self.0.read(vaddr, buf)
+    }
+}
+
+#[test]
+fn a_lost_page_takes_the_symbols_on_it_and_no_others() {
+    for (encoding, last, align) in LAYOUTS {
+        let (memory, keys) = image(encoding, last, align);
+        let info = VmcoreInfo::parse(keys.as_bytes());
+        let at = |name: &str| info.symbol(&format!("kallsyms_{name}"));
+        let offsets = at("offsets").map(|start| start..start + 4 * COUNT as u64);
+        let names = at("names").unwrap()..at("markers").unwrap();
+        let mut read = 0;
+        let end = STEXT + memory.0.len() as u64 - 0x40000;
+        for page in (STEXT + TABLES as u64..end).step_by(4096) {
+            let torn = Torn(&memory, page..page + 4096);
+            let within = |table: &std::ops::Range<u64>| table.start <= page && page + 4096 <= table.end;
+            let must = within(&names) || offsets.as_ref().is_some_and(within);
+            let found = match Kallsyms::read(&info, &torn) {
+                Ok(found) => found,
+                // Of the symbol that tells how addresses are stored, of tokens, or of addresses of 8 bytes.
+                Err(why) => {
+                    assert!(!must || page < names.start + 4096, "{encoding:?} {last} {page:#x}: {why}");
+                    continue;
+                }
+            };
+            read += 1;
+            let mut known = 0;
+            for (address, name) in symbols() {
+                let name = &name[1..];
+                assert!([None, Some(address)].contains(&found.address(name)), "{name}");
+                known += usize::from(found.address(name).is_some());
+                let holder = found.containing(address + 31).map(|(start, _, name)| (start, name));
+                assert!([None, Some((address, name.into()))].contains(&holder), "{name}: {holder:?}");
+            }
+            // 1,024 addresses are on a page, and the names of at most two blocks more than its own.
+            assert!((COUNT - 1024 - 1..COUNT).contains(&known) || !must, "{encoding:?} {last}: {known}");
+        }
+        assert!(read >= 3, "{encoding:?} {last}: {read}");
+    }
+}
+
 /// A dump that lost bytes has zeros there, or a tool put them there. They are no names.
 #[test]
 fn zeros_among_names_are_damage() {

@@ -167,6 +167,17 @@ impl<'a> Machine<'a> {
         self.memory().take_lost()
     }
 
+    /// Returns what `work` finds, and what reads of it could not have, because the source lost it, as a sentence.
+    pub fn losing<T>(&self, work: impl FnOnce() -> T) -> (T, Option<String>) {
+        let mut before = self.take_lost();
+        let found = work();
+        let lost = self.take_lost();
+        let why = lost.describe();
+        before.merge(lost);
+        self.memory().put_back_lost(before);
+        (found, why)
+    }
+
     /// Returns the memory.
     pub fn memory(&self) -> &'a dyn ReadVirtual {
         self.space.memory()
@@ -224,7 +235,16 @@ impl<'a> Machine<'a> {
 
     /// Returns the address of a symbol of the kernel, or of `module`, which can be built in.
     pub fn symbol_in(&self, module: &str, name: &str) -> Result<u64, Fault> {
-        self.symbols().address_in(module, name).map_or_else(|| self.symbol(name), Ok)
+        if let Some(found) = self.symbols().address_in(module, name) {
+            return Ok(found);
+        }
+        match self.symbol(name) {
+            // The module can be one that was not read, or its symbols.
+            Err(Fault::NoSymbol(_)) if !self.modules_whole() => Err(Fault::NotRead(format!(
+                "the symbol {name} was not found in what could be read of the modules"
+            ))),
+            found => found,
+        }
     }
 
     /// Returns a kernel variable. BTF has no variables, so the caller names the type.

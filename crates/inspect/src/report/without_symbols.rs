@@ -2,7 +2,7 @@
 //! on VMCOREINFO, the registers in the notes and the log, and denies nothing that only symbols lead to.
 
 use pagehaul_facts::{Crash, Event, UtsNames, lines_of};
-use pagehaul_kernel::{KernelError, KernelLog};
+use pagehaul_kernel::{KernelError, KernelLog, unread_utsname};
 
 use super::gaps::Part;
 use super::triage::Notes;
@@ -74,9 +74,9 @@ fn system(machine: &Machine<'_>, crash: Option<&Crash>, notes: &mut Notes<'_>) -
     let kernel = machine.kernel();
     let names = || {
         let at = kernel.new_utsname_at().ok_or_else(|| "VMCOREINFO has no init_uts_ns".to_owned())?;
-        let bytes = machine.memory().bytes(at, 390).map_err(|why| why.to_string())?;
-        let bytes = bytes.first_chunk().ok_or("init_uts_ns is not in the dump")?;
-        Ok::<_, String>(UtsNames::new(bytes, kernel.release(), machine.notes())?)
+        let mut bytes = [0; 390];
+        machine.memory().read(at, &mut bytes).map_err(|why| unread_utsname(&why))?;
+        Ok::<_, String>(UtsNames::new(&bytes, kernel.release(), machine.notes())?)
     };
     let names = names().map_err(|why| notes.missing.push(format!("the machine: its name: {why}"))).ok();
     drop(machine.take_lost());

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use pagehaul_btf::{Fault, Object};
 use pagehaul_machine::{PageCount, PageSize};
+use pagehaul_physmem::PageState;
 use serde::Serialize;
 
 use super::crash_notes::until_crash;
@@ -261,7 +262,10 @@ pub(crate) fn per_cpu_pages<'a>(
     let at = |member: &str, record: &str| {
         machine.space().object(machine.on_cpu(zone.get(member)?.pointer()?, cpu)?, record)
     };
-    at("per_cpu_pageset", "per_cpu_pages").or_else(|_| at("pageset", "per_cpu_pageset")?.get("pcp"))
+    match at("per_cpu_pageset", "per_cpu_pages") {
+        Err(Fault::NoField { .. }) => at("pageset", "per_cpu_pageset")?.get("pcp"),
+        found => found,
+    }
 }
 
 /// Pages on per-CPU lists, and the parts of a counter that CPUs have not added yet.
@@ -309,22 +313,42 @@ impl<'a> Counters<'a> {
         })
     }
 
-    /// Returns a counter by its enumerator. Kernels move counters between zones and nodes; `None` if it is in neither.
+    /// Returns a counter by its enumerator, without parts that cannot be read; `None` if it cannot be read at all.
     pub fn get(&self, enumerator: &str) -> Option<i64> {
+        self.of(enumerator, false).ok().flatten()
+    }
+
+    /// Returns a counter by its enumerator, if the source has all parts of it; `None` if the kernel has no such counter.
+    pub fn read(&self, enumerator: &str) -> Result<Option<i64>, Fault> {
+        if self.machine.space().btf().is_empty() {
+            return Err(self.machine.space().no_type(enumerator));
+        }
+        self.of(enumerator, true)
+    }
+
+    /// Kernels move counters between zones and nodes.
+    fn of(&self, enumerator: &str, whole: bool) -> Result<Option<i64>, Fault> {
         let value = |items: &[(String, i64)]| {
             items.iter().find(|(known, _)| known == enumerator).map(|(_, value)| *value as u64)
         };
-        match value(&self.node_items) {
-            Some(item) => self.sum("vm_node_stat", item, &self.nodes, |node, cpu| {
+        if let Some(item) = value(&self.node_items) {
+            let sum = self.sum("vm_node_stat", item, &self.nodes, whole, |node, cpu| {
                 let stats = self.of_cpu(node, "per_cpu_nodestats", "per_cpu_nodestat", cpu)?;
                 stats.get("vm_node_stat_diff")
-            }),
-            None => self.sum("vm_zone_stat", value(&self.zone_items)?, &self.zones, |zone, cpu| {
-                // 28f836b6777b (5.14) split `pageset`.
-                let stats = self.of_cpu(zone, "per_cpu_zonestats", "per_cpu_zonestat", cpu);
-                stats.or_else(|_| self.of_cpu(zone, "pageset", "per_cpu_pageset", cpu))?.get("vm_stat_diff")
-            }),
+            });
+            return sum.map(Some);
         }
+        let Some(item) = value(&self.zone_items) else { return Ok(None) };
+        let sum = self.sum("vm_zone_stat", item, &self.zones, whole, |zone, cpu| {
+            // 28f836b6777b (5.14) split `pageset`.
+            let stats = self.of_cpu(zone, "per_cpu_zonestats", "per_cpu_zonestat", cpu);
+            let stats = match stats {
+                Err(Fault::NoField { .. }) => self.of_cpu(zone, "pageset", "per_cpu_pageset", cpu),
+                stats => stats,
+            };
+            stats?.get("vm_stat_diff")
+        });
+        sum.map(Some)
     }
 
     fn of_cpu(&self, owner: &Object<'_>, member: &str, record: &str, cpu: u64) -> Result<Object<'a>, Fault> {
@@ -337,18 +361,27 @@ impl<'a> Counters<'a> {
         table: &str,
         item: u64,
         owners: &[Object<'_>],
+        whole: bool,
         parts: impl Fn(&Object<'_>, u64) -> Result<Object<'a>, Fault>,
-    ) -> Option<i64> {
-        let at = self.machine.symbol(table).ok()?.wrapping_add(8 * item);
-        let mut total = self.machine.memory().u64(at).ok()? as i64;
+    ) -> Result<i64, Fault> {
+        let at = self.machine.symbol(table)?.wrapping_add(8 * item);
+        let mut total = self.machine.memory().u64(at)? as i64;
         for owner in owners {
             for cpu in &self.cpus {
-                let part = parts(owner, *cpu).and_then(|parts| parts.index(item)?.signed());
-                total = total.saturating_add(part.unwrap_or(0));
+                match parts(owner, *cpu).and_then(|parts| parts.index(item)?.signed()) {
+                    Ok(part) => total = total.saturating_add(part),
+                    Err(why) if whole && is_lost(&why) => return Err(why),
+                    Err(_) => {}
+                }
             }
         }
-        Some(total)
+        Ok(total)
     }
+}
+
+/// Whether the source should have what could not be read.
+fn is_lost(why: &Fault) -> bool {
+    matches!(why, Fault::Unreadable(why) if matches!(why.state(), PageState::Missing | PageState::Damaged))
 }
 
 fn counters(machine: &Machine<'_>) -> Vec<Counter> {

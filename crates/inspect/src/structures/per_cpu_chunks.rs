@@ -21,7 +21,10 @@ pub struct PerCpuChunks {
 
 /// Finds all chunks but the first and the reserved one, which are memory from before the allocator.
 pub fn per_cpu_chunks(machine: &Machine<'_>) -> Result<PerCpuChunks, Fault> {
-    let table = machine.u64("pcpu_chunk_lists").or_else(|_| machine.u64("pcpu_slot"))?;
+    let table = match machine.u64("pcpu_chunk_lists") {
+        Err(Fault::NoSymbol(_)) => machine.u64("pcpu_slot")?,
+        found => found?,
+    };
     // 3c7be18ac9a0 (5.9) to 5.13: lists for memory cgroups, and lists for others.
     let types = machine.space().btf().enumerator("PCPU_NR_CHUNK_TYPES");
     let lists = u64::from(machine.u32("pcpu_nr_slots")?)

@@ -6,30 +6,31 @@ use pagehaul_inspect::Machine;
 /// The name of the module that has the types of pools, if they are not the kernel's.
 const ZSMALLOC: &str = "zsmalloc";
 
-/// Returns who has each pool, and its pages as the pool counts them.
-pub(crate) fn pools(machine: &Machine<'_>) -> Result<Vec<(String, u64)>, Fault> {
-    let mut found = Vec::new();
+/// Returns who has each pool, its pages as the pool counts them, and why some may be missing.
+pub(crate) fn pools(machine: &Machine<'_>) -> (Vec<(String, u64)>, Option<String>) {
+    let (mut found, mut broken) = (Vec::new(), None);
     for part in [of_zram, of_zswap] {
         match part(machine, &mut found) {
             // The kernel has no zram or no zswap, or not as modules with types (until 5.11).
             Ok(()) | Err(Fault::NoSymbol(_) | Fault::NoType(_)) => {}
-            Err(why) => return Err(why),
+            Err(why) => drop(broken.get_or_insert_with(|| why.to_string())),
         }
     }
-    Ok(found)
+    (found, broken)
 }
 
 fn of_zram(machine: &Machine<'_>, found: &mut Vec<(String, u64)>) -> Result<(), Fault> {
     let devices = machine.symbol_in("zram", "zram_index_idr")?;
     let types = machine.types_with("zram", "zram")?;
-    for (_, device) in types.object(devices, "idr")?.get("idr_rt")?.xarray()?.items {
+    let walk = types.object(devices, "idr")?.get("idr_rt")?.xarray()?;
+    for (_, device) in walk.items {
         let device = types.object(device, "zram")?;
         // Null: without a size.
         if let pool @ 1.. = device.get("mem_pool")?.pointer()? {
             found.push((device.get("disk->disk_name")?.text()?, pages(machine, pool)?));
         }
     }
-    Ok(())
+    walk.broken.map_or(Ok(()), |why| Err(Fault::NotRead(why)))
 }
 
 fn of_zswap(machine: &Machine<'_>, found: &mut Vec<(String, u64)>) -> Result<(), Fault> {
@@ -49,7 +50,7 @@ fn of_zswap(machine: &Machine<'_>, found: &mut Vec<(String, u64)>) -> Result<(),
         }
     }
     found.extend((sum > 0).then(|| ("zswap".to_owned(), sum)));
-    Ok(())
+    all.broken.map_or(Ok(()), |why| Err(Fault::NotRead(why)))
 }
 
 /// Pages of a pool of one of several allocators.

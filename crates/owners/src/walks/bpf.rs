@@ -18,8 +18,8 @@ impl Walks<'_> {
         let mut found = BTreeMap::new();
         match self.maps(&mut found) {
             // A kernel without BPF, or without its types.
-            Ok(()) | Err(Fault::NoSymbol(_) | Fault::NoType(_) | Fault::NoBtf(_)) => {}
-            Err(why) => self.missing("BPF maps", why),
+            Ok(()) | Err(Fault::NoSymbol(_) | Fault::NoType(_)) => {}
+            Err(why) => self.missing("BPF maps", format_args!("not checked: {why}")),
         }
         found
     }

@@ -17,7 +17,7 @@ impl Walks<'_> {
         match self.cma_areas() {
             // A kernel without CMA.
             Ok(()) | Err(Fault::NoSymbol(_) | Fault::NoType(_)) => {}
-            Err(why) => self.missing("CMA", why),
+            Err(why) => self.failed("CMA", why),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use pagehaul_btf::{Fault, Object, Space};
 use pagehaul_machine::{PageCount, Pfn, PhysAddr};
 
-use super::Walks;
+use super::{KVM_TABLES, Walks};
 use crate::claims::{Claimant, ClaimantId};
 
 /// The name of the module that has the types.
@@ -33,14 +33,18 @@ struct Tables<'s> {
 impl Walks<'_> {
     pub(super) fn kvm(&mut self) {
         if let Err(why) = self.guests() {
-            self.missing("page tables of KVM", why);
+            self.failed(KVM_TABLES, why);
         }
     }
 
     fn guests(&mut self) -> Result<(), Fault> {
         let machine = self.machine;
-        // No symbol: a kernel without KVM, or the module is not loaded.
-        let Ok(list) = machine.symbol_in(KVM, "vm_list") else { return Ok(()) };
+        let list = match machine.symbol_in(KVM, "vm_list") {
+            Ok(list) => list,
+            // A kernel without KVM, or the module is not loaded.
+            Err(Fault::NoSymbol(_)) => return Ok(()),
+            Err(why) => return Err(why),
+        };
         if machine.memory().u64(list)? == list {
             return Ok(());
         }
@@ -50,7 +54,9 @@ impl Walks<'_> {
             return Ok(());
         }
         // VMCOREINFO has it for the orders of free blocks.
-        let Some(private) = machine.kernel().info().offset("page.private") else { return Ok(()) };
+        let private = machine.kernel().info().offset("page.private");
+        let private =
+            private.ok_or_else(|| Fault::NotRead("VMCOREINFO has no OFFSET(page.private)".into()))?;
         let found = types.object(list, "list_head")?.list("kvm", "vm_list")?;
         let mut broken = found.broken;
         for guest in found.items {

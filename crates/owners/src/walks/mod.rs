@@ -23,6 +23,7 @@ use pagehaul_machine::{PageCount, Pfn, PhysAddr, VirtAddr};
 use pagehaul_physmem::{PhysMemory, View};
 
 use crate::claims::{ClaimantId, Claims};
+use crate::loss::PhysicalLoss;
 use sockets::Packets;
 
 /// What walks need, and what they find.
@@ -48,7 +49,20 @@ pub(crate) struct Walks<'a> {
     pub(crate) packets: Packets,
     /// Roots among KVM's page tables, which no counter has.
     pub(crate) kvm_roots: PageCount,
+    /// Parts that were not read to their ends, and why.
+    pub(crate) broken: Vec<(&'static str, String)>,
+    /// What `memory` lost, if it is read through it.
+    pub(crate) loss: Option<&'a PhysicalLoss>,
+    /// Runs that were claimed before the part that runs.
+    pub(crate) claimed_before: usize,
 }
+
+/// A part of the walks with its name.
+type Part<'a> = (&'static str, fn(&mut Walks<'a>));
+
+pub(crate) const PER_CPU_LISTS: &str = "free pages on per-CPU lists";
+pub(crate) const VMALLOC: &str = "vmalloc areas";
+pub(crate) const KVM_TABLES: &str = "page tables of KVM";
 
 impl<'a> Walks<'a> {
     pub(crate) fn new(
@@ -74,27 +88,44 @@ impl<'a> Walks<'a> {
             kept_stacks: PageCount::ZERO,
             packets: Packets::default(),
             kvm_roots: PageCount::ZERO,
+            broken: Vec::new(),
+            loss: None,
+            claimed_before: 0,
         }
     }
 }
 
-impl Walks<'_> {
+impl<'a> Walks<'a> {
     /// Claims pages. The first walks have precedence.
     pub(crate) fn run(&mut self) {
-        Self::parts().into_iter().for_each(|part| part(self));
+        for (what, part) in Self::parts() {
+            self.claimed_before = self.claims.count();
+            let (machine, said) = (self.machine, self.missing.len());
+            let ((), lost) = machine.losing(|| part(self));
+            let lost = lost.or(self.loss.and_then(PhysicalLoss::take));
+            // One that takes what it cannot read for what is not there.
+            if self.missing.len() == said
+                && let Some(why) = lost
+            {
+                self.missing(what, why);
+            }
+            if let Some(why) = self.missing.get(said) {
+                self.broken.push((what, why.clone()));
+            }
+        }
         self.claims.finish();
     }
 
     /// Returns its parts, each of which can be run alone.
-    pub(crate) fn parts() -> [fn(&mut Self); 7] {
+    pub(crate) fn parts() -> [Part<'a>; 7] {
         [
-            Self::per_cpu_lists,
-            Self::vmalloc,
-            Self::page_tables,
-            Self::open_files,
-            Self::ring_buffers,
-            Self::cma,
-            Self::kvm,
+            (PER_CPU_LISTS, Self::per_cpu_lists),
+            (VMALLOC, Self::vmalloc),
+            ("page directories", Self::page_tables),
+            ("open files", Self::open_files),
+            ("ring buffers", Self::ring_buffers),
+            ("CMA", Self::cma),
+            (KVM_TABLES, Self::kvm),
         ]
     }
 
@@ -154,7 +185,14 @@ impl Walks<'_> {
         Ok(PhysAddr::new(found.paddr).pfn(self.kernel.page_size()))
     }
 
+    /// Adds that some of a part is missing.
     fn missing(&mut self, what: &str, why: impl std::fmt::Display) {
         self.missing.push(format!("{what}: {why}"));
+    }
+
+    /// Adds why a part ended before its end. If it has claimed nothing until then, no page of it was found because none was looked for.
+    fn failed(&mut self, what: &str, why: impl std::fmt::Display) {
+        let nothing = self.claims.count() == self.claimed_before;
+        self.missing(what, format_args!("{}{why}", if nothing { "not checked: " } else { "" }));
     }
 }

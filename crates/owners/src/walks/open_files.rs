@@ -18,15 +18,22 @@ impl Walks<'_> {
     /// Claims what open files lead to. One pass over all descriptors serves all kinds of files.
     pub(super) fn open_files(&mut self) {
         let (machine, tasks) = (self.machine, self.tasks);
-        let symbol = |name: &str| machine.symbols().address(name);
+        let mut symbol = |what: &str, name: &str| match machine.symbol(name) {
+            Ok(known) => Some(known),
+            Err(Fault::NoSymbol(_)) => None,
+            Err(why) => {
+                self.missing(what, format_args!("not checked: {why}"));
+                None
+            }
+        };
         let kinds = Kinds {
-            socket: symbol("socket_file_ops"),
-            io_uring: symbol("io_uring_fops"),
-            perf: symbol("perf_fops"),
+            socket: symbol("queues of sockets", "socket_file_ops"),
+            io_uring: symbol("io_uring", "io_uring_fops"),
+            perf: symbol("ring buffers of perf", "perf_fops"),
         };
         let mut seen = HashSet::new();
         let broken = open_files(machine, tasks, |task, file| self.open_file(&kinds, &mut seen, task, file));
-        self.missing.extend(broken);
+        self.missing.extend(broken.map(|why| format!("open files: {why}")));
         if let Some(why) = self.packets.describe() {
             self.missing("queues of sockets", why);
         }

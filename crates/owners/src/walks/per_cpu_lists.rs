@@ -2,7 +2,7 @@
 
 use pagehaul_inspect::per_cpu_blocks;
 
-use super::Walks;
+use super::{PER_CPU_LISTS, Walks};
 use crate::claims::Claimant;
 
 impl Walks<'_> {
@@ -16,7 +16,7 @@ impl Walks<'_> {
                 found.blocks.into_iter().for_each(|block| self.claims.add(block, claimant));
                 found.skipped.into_iter().for_each(|why| self.missing.push(why));
             }
-            Err(why) => self.missing("free pages on per-CPU lists", why),
+            Err(why) => self.failed(PER_CPU_LISTS, why),
         }
     }
 }

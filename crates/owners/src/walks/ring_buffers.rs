@@ -18,35 +18,45 @@ impl Walks<'_> {
         match self.instances() {
             // A kernel without tracing.
             Ok(()) | Err(Fault::NoSymbol(_)) => {}
-            Err(why) => self.missing("ring buffers", why),
+            Err(why) => self.failed("ring buffers", why),
         }
     }
 
     fn instances(&mut self) -> Result<(), Fault> {
         let machine = self.machine;
         let found = machine.variable("ftrace_trace_arrays", "list_head")?.list("trace_array", "list")?;
-        self.missing.extend(found.broken.map(|why| format!("ring buffers: {why}")));
+        let mut broken = found.broken;
         let mut left = self.pages_of_machine();
         for instance in found.items {
-            // The first one has no name.
-            let owner = match instance.get("name")?.text() {
-                Ok(name) => format!("tracefs instances/{name}"),
-                Err(Fault::Null(_)) => "tracefs".to_owned(),
-                Err(why) => return Err(why),
-            };
-            let claimant = self.claims.claimant(Claimant::RingBuffer { owner });
-            // The second one exists with CONFIG_TRACER_SNAPSHOT; it was renamed between 6.18 and 7.2.
-            for buffer in ["array_buffer", "max_buffer", "snapshot_buffer"] {
-                let Ok(buffer) = instance.get(buffer) else { continue };
-                match buffer.get("buffer")?.target() {
-                    Ok(buffer) => self.trace_buffer(&buffer, claimant, &mut left)?,
-                    Err(Fault::Null(_)) => {}
-                    Err(why) => return Err(why),
-                }
+            // One that cannot be read does not end the list.
+            if let Err(why) = self.instance(&instance, &mut left) {
+                broken.get_or_insert_with(|| {
+                    format!("those of the instance at {:#x}: {why}", instance.address())
+                });
             }
         }
         if left == 0 {
-            self.missing.push("ring buffers: they count more pages than the machine has".into());
+            broken.get_or_insert_with(|| "they count more pages than the machine has".into());
+        }
+        broken.map_or(Ok(()), |why| Err(Fault::NotRead(why)))
+    }
+
+    fn instance(&mut self, instance: &Object<'_>, left: &mut u64) -> Result<(), Fault> {
+        // The first one has no name.
+        let owner = match instance.get("name")?.text() {
+            Ok(name) => format!("tracefs instances/{name}"),
+            Err(Fault::Null(_)) => "tracefs".to_owned(),
+            Err(why) => return Err(why),
+        };
+        let claimant = self.claims.claimant(Claimant::RingBuffer { owner });
+        // The second one exists with CONFIG_TRACER_SNAPSHOT; it was renamed between 6.18 and 7.2.
+        for buffer in ["array_buffer", "max_buffer", "snapshot_buffer"] {
+            let Ok(buffer) = instance.get(buffer) else { continue };
+            match buffer.get("buffer")?.target() {
+                Ok(buffer) => self.trace_buffer(&buffer, claimant, left)?,
+                Err(Fault::Null(_)) => {}
+                Err(why) => return Err(why),
+            }
         }
         Ok(())
     }

@@ -16,8 +16,10 @@ impl Walks<'_> {
         }
         let machine = self.machine;
         let page_size = machine.kernel().page_size();
-        let start = machine.kernel().direct_map().or_else(|| machine.u64("page_offset_base").ok());
-        let Some(start) = start else { return };
+        let start = match machine.kernel().direct_map().map_or_else(|| machine.u64("page_offset_base"), Ok) {
+            Ok(start) => start,
+            Err(why) => return self.missing("page directories", format_args!("not checked: {why}")),
+        };
         // What the direct map begins with: PHYS_OFFSET of arm64; 0 on x86_64.
         let first = machine.u64("memstart_addr").unwrap_or(0);
         let (kernel, mut view) = (self.kernel, self.memory.view());

@@ -7,7 +7,7 @@ use pagehaul_inspect::vmap_areas;
 
 use pagehaul_machine::{PageCount, VirtAddr};
 
-use super::Walks;
+use super::{VMALLOC, Walks};
 use crate::claims::Claimant;
 
 /// Areas whose pages `vmalloc` allocated (`VM_ALLOC`, include/linux/vmalloc.h). The pages of others belong to someone else.
@@ -20,7 +20,7 @@ const CACHED_STACKS: u64 = 2;
 impl Walks<'_> {
     pub(super) fn vmalloc(&mut self) {
         if let Err(why) = self.areas() {
-            self.missing("vmalloc areas", why);
+            self.failed(VMALLOC, why);
         }
     }
 
@@ -53,10 +53,12 @@ impl Walks<'_> {
                 self.kept_stacks += PageCount::new(vm.number("nr_pages").unwrap_or(0));
             }
             if let Err(why) = self.area(&vm, claimant, &mut left) {
-                broken.get_or_insert_with(|| format!("the vmalloc area of {:#x}: {why}", vm.address()));
+                broken.get_or_insert_with(|| format!("that of {:#x}: {why}", vm.address()));
             }
         }
-        self.missing.extend(broken);
+        if let Some(why) = broken {
+            self.missing(VMALLOC, why);
+        }
         if left == 0 {
             self.missing.push("vmalloc areas: their pages beyond 67,108,864 are not read".into());
         }

@@ -95,8 +95,7 @@ fn outside(balance: &Balance) -> Table {
 }
 
 fn about_checks(balance: &Balance) -> String {
-    let all = balance.identities.len();
-    checks(all - balance.broken().count(), all)
+    checks(balance.identities.len() - balance.broken().count(), balance)
 }
 
 fn identities(balance: &Balance) -> Markup {

@@ -62,7 +62,7 @@ pub fn text(balance: &Balance) -> String {
     // Writing to a string cannot fail.
     let broken: Vec<_> = balance.broken().collect();
     let holds = balance.identities.len() - broken.len();
-    let _ = writeln!(out, "\n{}", checks(holds, balance.identities.len()));
+    let _ = writeln!(out, "\n{}", checks(holds, balance));
     for identity in broken {
         let _ = writeln!(
             out,
@@ -73,6 +73,10 @@ pub fn text(balance: &Balance) -> String {
             identity.counted,
             identity.difference()
         );
+    }
+    for check in &balance.not_made {
+        let why = pagehaul_present::printable(&check.why);
+        let _ = writeln!(out, "  not made: {}, {}: {why}", check.what, check.counter);
     }
     for missing in &balance.missing {
         let _ = writeln!(out, "note: {}", pagehaul_present::printable(missing));
@@ -97,12 +101,16 @@ pub fn memory_use(balance: &Balance) -> MemoryUse {
     MemoryUse::of(uses.collect())
 }
 
-/// How many of all checks hold.
-fn checks(holds: usize, all: usize) -> String {
-    match all {
+/// How many of all checks hold, and how many could not be made.
+fn checks(holds: usize, balance: &Balance) -> String {
+    let not_made = match balance.not_made.len() {
+        0 => String::new(),
+        many => format!(", {} could not be made", count(many as u64)),
+    };
+    match balance.identities.len() {
         // Without data symbols.
         0 => "nothing was checked against the kernel's counters: none can be read".into(),
-        _ => format!("{holds} of {all} checks against the kernel's counters hold"),
+        all => format!("{holds} of {all} checks against the kernel's counters hold{not_made}"),
     }
 }
 
@@ -122,8 +130,8 @@ fn cgroup_table(balance: &Balance, most: usize) -> Option<Table> {
         let removed = if cgroup.removed { " (removed)" } else { "" };
         table.row([
             printable(&format!("{}{removed}", cgroup.path)),
-            size(cgroup.usage),
-            size(cgroup.peak),
+            cgroup.usage.map_or_else(|| "not known".to_owned(), size),
+            cgroup.peak.map_or_else(|| "not known".to_owned(), size),
             limit(cgroup.high),
             limit(cgroup.max),
             cgroup.swap.map_or_else(String::new, size),
@@ -359,6 +367,7 @@ mod tests {
             slab_users: None,
             kmemleak: None,
             identities: Vec::new(),
+            not_made: Vec::new(),
             missing: Vec::new(),
             is_whole: true,
             incomplete: false,

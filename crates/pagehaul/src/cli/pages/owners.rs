@@ -19,7 +19,13 @@ pub(super) fn find(
     let place = || source.path().display().to_string();
     let memory = source.memory();
     let virtual_memory = VirtualMemory::new(kernel.space(), memory);
-    let machine = Machine::open(kernel.space(), &virtual_memory, memory.notes()).with_context(place)?;
+    let machine = match Machine::open(kernel.space(), &virtual_memory, memory.notes()) {
+        // Struct pages tell many kinds of pages without them. A whole dump without symbols is of a kernel that has none.
+        Err(why) if completeness::has_lost(source) && !completeness::has_failed() => {
+            Machine::without_symbols(kernel.space(), &virtual_memory, memory.notes(), &why)
+        }
+        opened => opened.with_context(place)?,
+    };
     let mut balance = balance(&machine, kernel, memory, effort).with_context(place)?;
     // A dump whose header says that it is complete can have damaged pages, also of struct pages.
     let lost = virtual_memory.take_lost().describe();
