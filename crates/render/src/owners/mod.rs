@@ -301,7 +301,9 @@ fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pagehaul_owners::{Age, Cgroups, Generations, Kmemleak, KmemleakUser, Row, RowKind};
+    use pagehaul_owners::{
+        Age, Cgroup, Cgroups, Generations, Identity, Kmemleak, KmemleakUser, NotMade, Row, RowKind,
+    };
 
     use super::*;
 
@@ -400,6 +402,25 @@ mod tests {
     }
 
     #[test]
+    fn checks_that_could_not_be_made_are_named() {
+        let not_made = NotMade { what: "slab", counter: "NR_SLAB_*", why: "its page is lost".into() };
+        let identity = Identity { what: "free", pages: 3, counter: "NR_FREE_PAGES", counted: 3 };
+        let out = text(&Balance { identities: vec![identity], not_made: vec![not_made], ..empty() });
+        let said = "1 of 1 checks against the kernel's counters hold, 1 could not be made\n  not made: slab, NR_SLAB_*: its page is lost\n";
+        assert!(out.contains(said), "{out}");
+    }
+
+    #[test]
+    fn a_usage_that_cannot_be_right_is_not_printed() {
+        let cgroup = Cgroup { path: "/web".into(), ..Cgroup::default() };
+        let cgroups = Cgroups { largest: vec![cgroup], count: 1, ..Cgroups::default() };
+        let mut out = String::new();
+        super::cgroups(&Balance { cgroups, ..empty() }, &mut out);
+        let row = out.lines().find(|line| line.contains("/web")).unwrap();
+        assert_eq!(row.matches("not known").count(), 2, "{out}");
+    }
+
+    #[test]
     fn generations_have_ages_in_whole_units() {
         let age = |up_to_ms, anonymous, file| Age {
             up_to_ms,
@@ -431,7 +452,12 @@ mod tests {
 
     #[test]
     fn no_check_is_not_one_that_holds() {
-        assert_eq!(checks(0, 0), "nothing was checked against the kernel's counters: none can be read");
-        assert_eq!(checks(0, 2), "0 of 2 checks against the kernel's counters hold");
+        assert_eq!(
+            checks(0, &empty()),
+            "nothing was checked against the kernel's counters: none can be read"
+        );
+        let identity = || Identity { what: "free", pages: 3, counter: "NR_FREE_PAGES", counted: 4 };
+        let two = Balance { identities: vec![identity(), identity()], ..empty() };
+        assert_eq!(checks(0, &two), "0 of 2 checks against the kernel's counters hold");
     }
 }
