@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_memory_for_which_criu_has_too_few_huge_pages_are_refused() {
+    fn shared_memory_for_which_criu_has_too_few_huge_pages_is_refused() {
         readable(7, 32 << 20, 96 << 20, 3).unwrap();
         let why = readable(7, 32 << 20, 96 << 20, 1).unwrap_err().to_string();
         assert_eq!(
