@@ -53,7 +53,7 @@ pub use structures::memory::{
 };
 pub use structures::mounts::{Mount, MountNamespace, Mounts};
 pub use structures::net::{Backlog, Net, NetDevice, TransmitQueue};
-pub use structures::page_ext::{OwnerStack, PageExt, PageOwner, task_name};
+pub use structures::page_ext::{OwnerStack, PageExt, PageOwner, static_key_enabled, task_name};
 pub use structures::paths::path;
 pub use structures::per_cpu_chunks::{PerCpuChunks, per_cpu_chunks};
 pub use structures::pressure::{Pressure, Pressures};

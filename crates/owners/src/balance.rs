@@ -38,7 +38,7 @@ use crate::slot::Slot;
 use crate::suspects::suspects;
 use crate::tally::{FilePages, Rules, Tally};
 use crate::walks::holders::holders;
-use crate::walks::{KVM_TABLES, PER_CPU_LISTS, Walks};
+use crate::walks::{KVM_TABLES, PER_CPU_LISTS, VMALLOC, Walks};
 
 /// Owners of one row that are reported.
 const MAX_OWNERS: usize = 100;
@@ -151,6 +151,7 @@ pub fn balance(
         kept_stacks: kept_stacks.get(),
         kvm_roots: kvm_roots.get(),
         kvm_broken: broken_walk(KVM_TABLES),
+        vmalloc_broken: broken_walk(VMALLOC),
         populated,
         ..Parts::default()
     };

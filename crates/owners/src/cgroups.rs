@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use pagehaul_btf::{Fault, Object};
-use pagehaul_inspect::{Machine, Tasks};
+use pagehaul_inspect::{Machine, Tasks, static_key_enabled};
 use pagehaul_machine::PageCount;
 use pagehaul_present::number::count;
 
@@ -29,19 +29,20 @@ pub(crate) fn cgroups(
     most: PageCount,
 ) -> (Cgroups, Found, Option<String>) {
     let mut generations = Reader::new(machine, most);
-    // No symbol: a kernel without CONFIG_MEMCG. A null pointer before the first cgroup is made, and with cgroup_disable=memory.
-    let root = match machine.u64("root_mem_cgroup") {
-        Ok(0) | Err(Fault::NoSymbol(_)) => {
-            generations.nodes();
-            return (Cgroups::default(), generations.finish(), None);
-        }
-        Ok(root) => root,
-        Err(why) => {
-            let why = format!("memory cgroups: not checked: {why}");
-            generations.lack(&why);
-            return (Cgroups::default(), generations.finish(), Some(why));
-        }
-    };
+    // No symbol: a kernel without CONFIG_MEMCG. A null pointer before the first cgroup is made.
+    let root =
+        match is_on(machine).and_then(|is_on| if is_on { machine.u64("root_mem_cgroup") } else { Ok(0) }) {
+            Ok(0) | Err(Fault::NoSymbol(_)) => {
+                generations.nodes();
+                return (Cgroups::default(), generations.finish(), None);
+            }
+            Ok(root) => root,
+            Err(why) => {
+                let why = format!("memory cgroups: not checked: {why}");
+                generations.lack(&why);
+                return (Cgroups::default(), generations.finish(), Some(why));
+            }
+        };
     let mut walk = Walk::new(machine, generations, most);
     if let Err(why) = walk.tree(root) {
         walk.broken.get_or_insert_with(|| format!("memory cgroups: {why}"));
@@ -57,6 +58,15 @@ pub(crate) fn cgroups(
     }
     walk.processes(tasks);
     walk.finish()
+}
+
+/// Whether pages are charged. With cgroup_disable=memory there is a root, which has nothing: all pages are on lists of the nodes. Linux 4.4
+/// made the key.
+fn is_on(machine: &Machine<'_>) -> Result<bool, Fault> {
+    match static_key_enabled(machine, "memory_cgrp_subsys_enabled_key") {
+        Err(Fault::NoSymbol(_)) => Ok(true),
+        found => found,
+    }
 }
 
 struct Walk<'a> {

@@ -45,6 +45,8 @@ pub(crate) struct Parts {
     pub(crate) kvm_broken: Option<String>,
     /// Why some files may not be read.
     pub(crate) files_broken: Option<String>,
+    /// Why some areas of vmalloc may be missing.
+    pub(crate) vmalloc_broken: Option<String>,
     /// Why some slab caches are missing.
     pub(crate) caches_broken: Option<String>,
     /// Pages that `page_owner` has as allocated.
@@ -72,6 +74,7 @@ impl Default for Parts {
             kvm_roots: 0,
             kvm_broken: None,
             files_broken: None,
+            vmalloc_broken: None,
             caches_broken: None,
             generations: none(),
             allocated: None,
@@ -132,7 +135,8 @@ pub(crate) fn identities(
         "slab and large kmalloc",
         kmalloc,
         "NR_SLAB_*",
-        sum_of(&["NR_SLAB_RECLAIMABLE_B", "NR_SLAB_UNRECLAIMABLE_B"]),
+        is_read(&parts.caches_broken)
+            .and_then(|()| sum_of(&["NR_SLAB_RECLAIMABLE_B", "NR_SLAB_UNRECLAIMABLE_B"])),
     );
     // Slabs and not their pages: the allocator takes smaller ones when memory is short (`kmem_cache.min`).
     let by_cache = caches.iter().map(|cache| cache.slabs).fold(0, u64::saturating_add);
@@ -147,10 +151,10 @@ pub(crate) fn identities(
         "vmalloc and stacks",
         pages(RowKind::Vmalloc) + pages(RowKind::KernelStacks),
         "NR_VMALLOC",
-        vmalloc,
+        is_read(&parts.vmalloc_broken).and_then(|()| vmalloc),
     );
     let page_size = machine.kernel().page_size();
-    let stacks = of("NR_KERNEL_STACK_KB").map(|kib| {
+    let stacks = is_read(&parts.vmalloc_broken).and_then(|()| of("NR_KERNEL_STACK_KB")).map(|kib| {
         let bytes = u64::try_from(kib?).unwrap_or(0).saturating_mul(1024);
         Some(PageCount::of_bytes(bytes, page_size).get() as i64 + parts.kept_stacks as i64)
     });

@@ -56,7 +56,7 @@ fn generation(seq: u64, seconds: u64, anonymous: u64, file: u64) -> Generation {
 #[test]
 fn pages_have_the_age_of_their_generation() {
     // What the kernel counts: 34 pages of the root, 646 and 7 of the others.
-    let found = of(Cgroups { old: false, groups: groups() }, [577, 110, 0, 0]);
+    let found = of(Cgroups { old: false, disabled: false, groups: groups() }, [577, 110, 0, 0]);
     let generations = found.generations.as_ref().unwrap();
     let lists: Vec<_> = generations.largest.iter().map(|of| (of.path.as_str(), of.node)).collect();
     assert_eq!(lists, [("/web", 0), ("/", 0), ("/web/inner", 0)]);
@@ -85,10 +85,21 @@ fn pages_have_the_age_of_their_generation() {
 #[test]
 fn kernels_without_generations_have_none() {
     let off = groups().into_iter().map(|group| Cgroup { generations: false, ..group }).collect();
-    let found = of(Cgroups { old: false, groups: off }, [3, 0, 0, 0]);
+    let found = of(Cgroups { old: false, disabled: false, groups: off }, [3, 0, 0, 0]);
     assert_eq!(found.generations, None);
     assert!(!found.identities.iter().any(|it| it.what == "generations of the LRU"));
     assert!(serde_json::to_value(&found).unwrap().get("generations").is_none());
+}
+
+#[test]
+fn without_memory_cgroups_pages_are_on_lists_of_the_node() {
+    let groups = groups().into_iter().take(1).collect();
+    let found = of(Cgroups { disabled: true, groups, ..Cgroups::default() }, [30, 4, 0, 0]);
+    let generations = found.generations.unwrap();
+    let lists: Vec<_> = generations.largest.iter().map(|of| (of.path.as_str(), of.node)).collect();
+    assert_eq!((lists, generations.count), (vec![("/", 0)], 1));
+    let identity = found.identities.iter().find(|it| it.what == "generations of the LRU").unwrap();
+    assert_eq!((identity.pages, identity.counted), (34, 34));
 }
 
 #[test]
@@ -102,7 +113,7 @@ fn lists_that_no_kernel_has_are_left_out() {
     for (at, change) in changes.into_iter().enumerate() {
         let mut groups = groups();
         change(&mut groups[1]);
-        let found = of(Cgroups { old: false, groups }, [3, 0, 0, 0]);
+        let found = of(Cgroups { old: false, disabled: false, groups }, [3, 0, 0, 0]);
         let paths: Vec<_> =
             found.generations.iter().flat_map(|it| &it.largest).map(|of| of.path.as_str()).collect();
         assert_eq!(paths, ["/", "/web/inner"], "{at}");
@@ -114,7 +125,8 @@ fn lists_that_no_kernel_has_are_left_out() {
     let mut future = groups();
     // jiffies when the kernel starts are 300 s before they overflow 32 bits.
     future[1].ages = [8000; 4];
-    let found = of(Cgroups { old: false, groups: future }, [3, 0, 0, 0]).generations.unwrap();
+    let found =
+        of(Cgroups { old: false, disabled: false, groups: future }, [3, 0, 0, 0]).generations.unwrap();
     assert_eq!(found.age_not_known.get(), 651);
     assert_eq!(found.largest[0].generations[0].age_ms, None);
 }
@@ -131,7 +143,7 @@ fn of_many_cgroups_those_with_the_most_pages_are_reported() {
         pages: vec![(0, 0, 0, 1 + at % 3)],
         ..Cgroup::default()
     }));
-    let found = of(Cgroups { old: false, groups }, [3, 0, 0, 0]);
+    let found = of(Cgroups { old: false, disabled: false, groups }, [3, 0, 0, 0]);
     let generations = found.generations.unwrap();
     assert_eq!((generations.largest.len(), generations.count), (10_000, 21_001));
     let pages =
@@ -149,7 +161,7 @@ fn swap_of_hierarchies_of_version_1_is_without_memory() {
         for (group, swap) in groups.iter_mut().zip(counters) {
             group.swap = swap;
         }
-        let found = of(Cgroups { old, groups }, [3, 0, 0, 0]);
+        let found = of(Cgroups { old, disabled: false, groups }, [3, 0, 0, 0]);
         let listed = found.cgroups.largest.iter();
         listed
             .map(|group| (group.path.clone(), group.swap.map_or(0, |pages| pages.get())))
@@ -169,7 +181,7 @@ fn usage_beyond_the_memory_of_the_machine_is_no_figure() {
         for (group, usage) in groups.iter_mut().zip(usage) {
             group.usage = usage;
         }
-        of(Cgroups { old: false, groups }, [3, 0, 0, 0])
+        of(Cgroups { old: false, disabled: false, groups }, [3, 0, 0, 0])
     };
     let usage = |found: &Balance| {
         let listed = found.cgroups.largest.iter();

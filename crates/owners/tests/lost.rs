@@ -109,7 +109,11 @@ fn cgroups() -> Cgroups {
         pages: vec![(0, 0, 0, 3)],
         ..Cgroup::default()
     };
-    Cgroups { old: false, groups: vec![root.clone(), Cgroup { name: "web", usage: 20, ..root }] }
+    Cgroups {
+        old: false,
+        disabled: false,
+        groups: vec![root.clone(), Cgroup { name: "web", usage: 20, ..root }],
+    }
 }
 
 fn inside() -> Inside {

@@ -16,13 +16,13 @@ const NICE: i32 = -20;
 pub(crate) struct Urgent(Option<libc::sched_attr>);
 
 impl Urgent {
-    /// Does nothing if the user has chosen another scheduler, or may not have others wait. Allocates nothing, so that it may be called
-    /// between fork and exec.
+    /// Does nothing if the user has chosen a scheduler of real time, or may not have others wait. Allocates nothing, so that it may be
+    /// called between fork and exec.
     pub(crate) fn begin() -> Self {
-        let is_usual = |before: &libc::sched_attr| before.sched_policy == libc::SCHED_OTHER.cast_unsigned();
         let before = get().filter(is_usual);
         Self(before.filter(|before| {
-            let short = libc::sched_attr { sched_runtime: SLICE, ..*before };
+            let usual = libc::sched_attr { sched_policy: libc::SCHED_OTHER.cast_unsigned(), ..*before };
+            let short = libc::sched_attr { sched_runtime: SLICE, ..usual };
             set(&libc::sched_attr { sched_nice: NICE, ..short }) || set(&short)
         }))
     }
@@ -34,6 +34,11 @@ impl Drop for Urgent {
             set(before);
         }
     }
+}
+
+/// Whether a thread is scheduled by weight: processes do not wait for one that is idle otherwise (SCHED_IDLE).
+fn is_usual(attributes: &libc::sched_attr) -> bool {
+    [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&attributes.sched_policy.cast_signed())
 }
 
 /// How this thread is scheduled.
@@ -71,12 +76,29 @@ mod tests {
             let urgent = Urgent::begin();
             let meanwhile = how();
             assert_eq!(std::thread::spawn(how).join().unwrap(), meanwhile);
-            assert_eq!(urgent.0.is_some(), get().unwrap().sched_policy == libc::SCHED_OTHER.cast_unsigned());
             drop(urgent);
             assert_eq!(how().0, before.0);
             if rustix::process::geteuid().is_root() && meanwhile != before {
                 assert_eq!(meanwhile.0, NICE);
             }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn an_idle_thread_is_one_again_afterwards() {
+        std::thread::spawn(|| {
+            let policy = || get().unwrap().sched_policy.cast_signed();
+            let idle = libc::sched_attr { sched_policy: libc::SCHED_IDLE.cast_unsigned(), ..get().unwrap() };
+            if !set(&idle) {
+                return;
+            }
+            let urgent = Urgent::begin();
+            let meanwhile = policy();
+            assert_eq!(meanwhile == libc::SCHED_OTHER, urgent.0.is_some());
+            drop(urgent);
+            assert_eq!(policy(), libc::SCHED_IDLE);
         })
         .join()
         .unwrap();

@@ -125,11 +125,11 @@ pub fn checkpoint(report: &CheckpointReport) -> String {
             bytes(copy.frozen_bytes),
         );
         if copy.spilled_bytes > 0 {
-            out += &format!(
-                "memory for copies was short (--max-memory): {} were compressed and written while running, of which {} are unused\n",
-                bytes(copy.spilled_bytes),
-                bytes(copy.unused_bytes)
-            );
+            out += &format!("{} were compressed and written while running", bytes(copy.spilled_bytes));
+            if copy.unused_bytes > 0 {
+                out += &format!(", of which {} are unused", bytes(copy.unused_bytes));
+            }
+            out.push('\n');
         }
         for reason in &copy.copied_again {
             out += &format!("note: all memory was copied while frozen: {reason}\n");

@@ -74,15 +74,21 @@ fn read(
     Ok(Tables { count, names, lost, tokens, addresses, extent })
 }
 
-/// Returns bytes, with zeros in place of those that cannot be read, and where these are.
+/// Zeros in a row that no table of kallsyms has.
+const ZEROS: usize = 256;
+
+/// Returns bytes of a table, with zeros in place of those that cannot be read, and where these are. What became zeros before, as where a
+/// damaged dump was converted to ELF, is lost as well.
 pub(crate) fn readable(memory: &dyn ReadVirtual, start: u64, len: usize) -> (Vec<u8>, Vec<Range<usize>>) {
     let (bytes, lost) = memory.readable_bytes(start, len);
     let mut gaps: Vec<Range<usize>> = Vec::new();
     let mut at = 0;
-    while lost > 0 && at < len {
+    while at < len {
         let from = start.saturating_add(at as u64);
         let end = len.min(at + PAGE - from as usize % PAGE);
-        if memory.bytes(from, end - at).is_err() {
+        let is_zero =
+            end - at >= ZEROS && bytes.get(at..end).is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0));
+        if is_zero || lost > 0 && memory.bytes(from, end - at).is_err() {
             match gaps.last_mut() {
                 Some(last) if last.end == at => last.end = end,
                 _ => gaps.push(at..end),

@@ -176,15 +176,21 @@ fn every_layout_is_found_by_search() {
     }
 }
 
-/// Memory that has lost a page.
-struct Torn<'a>(&'a Memory, std::ops::Range<u64>);
+/// Memory that has lost a page, which is an error, or zeros, as in an ELF file that was made of a damaged dump.
+struct Torn<'a>(&'a Memory, std::ops::Range<u64>, bool);
 
 impl ReadVirtual for Torn<'_> {
     fn read(&self, vaddr: u64, buf: &mut [u8]) -> Result<(), TranslateError> {
-        if vaddr < self.1.end && self.1.start < vaddr + buf.len() as u64 {
+        let end = vaddr + buf.len() as u64;
+        let (from, to) = (vaddr.max(self.1.start), end.min(self.1.end));
+        if from < to && !self.2 {
             return Err(TranslateError::NotCanonical { vaddr });
         }
-        self.0.read(vaddr, buf)
+        self.0.read(vaddr, buf)?;
+        if from < to {
+            buf[(from - vaddr) as usize..(to - vaddr) as usize].fill(0);
+        }
+        Ok(())
     }
 }
 
@@ -198,8 +204,13 @@ fn a_lost_page_takes_the_symbols_on_it_and_no_others() {
         let names = at("names").unwrap()..at("markers").unwrap();
         let mut read = 0;
         let end = STEXT + memory.0.len() as u64 - 0x40000;
-        for page in (STEXT + TABLES as u64..end).step_by(4096) {
-            let torn = Torn(&memory, page..page + 4096);
+        let pages = (STEXT + TABLES as u64..end).step_by(4096);
+        for (page, are_zeros) in pages.flat_map(|page| [(page, false), (page, true)]) {
+            // Addresses of 8 bytes can be zero.
+            if are_zeros && encoding == Encoding::Absolute {
+                continue;
+            }
+            let torn = Torn(&memory, page..page + 4096, are_zeros);
             let within = |table: &std::ops::Range<u64>| table.start <= page && page + 4096 <= table.end;
             let must = within(&names) || offsets.as_ref().is_some_and(within);
             let found = match Kallsyms::read(&info, &torn) {
@@ -214,7 +225,10 @@ fn a_lost_page_takes_the_symbols_on_it_and_no_others() {
             let mut known = 0;
             for (address, name) in symbols() {
                 let name = &name[1..];
-                assert!([None, Some(address)].contains(&found.address(name)), "{name}");
+                assert!(
+                    [None, Some(address)].contains(&found.address(name)),
+                    "{encoding:?} {last} {page:#x} {are_zeros}: {name}"
+                );
                 known += usize::from(found.address(name).is_some());
                 let holder = found.containing(address + 31).map(|(start, _, name)| (start, name));
                 assert!([None, Some((address, name.into()))].contains(&holder), "{name}: {holder:?}");
@@ -222,7 +236,8 @@ fn a_lost_page_takes_the_symbols_on_it_and_no_others() {
             // 1,024 addresses are on a page, and the names of at most two blocks more than its own.
             assert!((COUNT - 1024 - 1..COUNT).contains(&known) || !must, "{encoding:?} {last}: {known}");
         }
-        assert!(read >= 3, "{encoding:?} {last}: {read}");
+        let least = if encoding == Encoding::Absolute { 3 } else { 6 };
+        assert!(read >= least, "{encoding:?} {last}: {read}");
     }
 }
 

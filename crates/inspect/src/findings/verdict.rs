@@ -265,7 +265,11 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
             });
             if let Some(largest) = facts.memory.processes.first() {
                 let size = bytes(largest.rss().bytes(facts.system.page_size));
-                evidence.push(format!("largest process {}/{}: {size} resident", largest.comm, largest.pid));
+                let known = if facts.tasks.broken.is_empty() { "" } else { "known " };
+                evidence.push(format!(
+                    "largest {known}process {}/{}: {size} resident",
+                    largest.comm, largest.pid
+                ));
             }
             if let Some(cache) =
                 facts.slab.first().filter(|_| largest_use.is_some_and(|(name, _)| name == SLAB))

@@ -2,7 +2,7 @@
 
 use pagehaul_btf::Fault;
 
-use super::page_ext::is_enabled;
+use super::page_ext::static_key_enabled;
 use crate::machine::Machine;
 
 /// Tags of the kernel and all modules at most. Distribution kernels have about 5,000 places.
@@ -110,7 +110,7 @@ pub fn alloc_tags(machine: &Machine<'_>) -> Result<Option<AllocTags>, Fault> {
         return Ok(Some(found));
     }
     // Not counted since boot: off, or `never`.
-    match is_enabled(machine, "mem_alloc_profiling_key") {
+    match static_key_enabled(machine, "mem_alloc_profiling_key") {
         Ok(true) => Err(Fault::NotRead(found.broken.unwrap_or_else(|| "no allocation is counted".into()))),
         _ => Ok(None),
     }

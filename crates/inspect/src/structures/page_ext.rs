@@ -191,7 +191,7 @@ fn half(entry: &[u8], at: usize) -> Option<u32> {
 
 /// Returns where `struct page_owner` is in entries; `None` if it is not there.
 fn owner_offset(machine: &Machine<'_>) -> Result<Option<usize>, Fault> {
-    match (is_enabled(machine, "page_owner_inited"), machine.space().record("page_owner")) {
+    match (static_key_enabled(machine, "page_owner_inited"), machine.space().record("page_owner")) {
         (Ok(false), _) => Ok(None),
         (Ok(true), Ok(_)) => client(machine, "page_owner_ops").map(Some),
         // The type is defined where it is used only.
@@ -219,17 +219,17 @@ enum Tags {
 
 /// Returns where the allocation tags of pages are; `None` if there are none.
 fn tags(machine: &Machine<'_>) -> Result<Option<Tags>, Fault> {
-    if !is_enabled(machine, "mem_alloc_profiling_key").unwrap_or(false) {
+    if !static_key_enabled(machine, "mem_alloc_profiling_key").unwrap_or(false) {
         return Ok(None);
     }
-    if is_enabled(machine, "mem_profiling_compressed").unwrap_or(false) {
+    if static_key_enabled(machine, "mem_profiling_compressed").unwrap_or(false) {
         return PageTags::new(machine).map(|tags| Some(Tags::InFlags(tags)));
     }
     client(machine, "page_alloc_tagging_ops").map(|at| Some(Tags::InEntries(at)))
 }
 
 /// Returns whether a static key is on.
-pub(crate) fn is_enabled(machine: &Machine<'_>, key: &str) -> Result<bool, Fault> {
+pub fn static_key_enabled(machine: &Machine<'_>, key: &str) -> Result<bool, Fault> {
     // `struct static_key` begins with its counter.
     Ok(machine.u32(key)? as i32 > 0)
 }

@@ -16,6 +16,8 @@ const MAX_ALTOGETHER: usize = 4 << 20;
 pub(crate) struct Processes<'a> {
     machine: &'a Machine<'a>,
     by_mm: HashMap<u64, String>,
+    /// Who has memory of no task that is known.
+    other: &'static str,
     left: usize,
 }
 
@@ -35,12 +37,16 @@ impl<'a> Processes<'a> {
             // Threads come after their process.
             by_mm.entry(task.mm.0).or_insert_with(|| format!("{}/{}", task.comm, task.tgid));
         }
-        Self { machine, by_mm, left: MAX_ALTOGETHER }
+        let other = match tasks.broken.is_empty() {
+            true => "a process that exits",
+            false => "a process that is not known",
+        };
+        Self { machine, by_mm, other, left: MAX_ALTOGETHER }
     }
 
     /// Returns the name of the process with this memory.
     pub(crate) fn name(&mut self, mm: u64) -> String {
-        self.by_mm.get(&mm).cloned().unwrap_or_else(|| "a process that exits".into())
+        self.by_mm.get(&mm).cloned().unwrap_or_else(|| self.other.into())
     }
 
     /// Returns whether mappings are left that may be read.

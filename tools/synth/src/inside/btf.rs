@@ -99,7 +99,11 @@ pub(super) const RECORDS: [Record; 32] = [
             ("_refcount", "u32", 52),
         ],
     ),
-    ("pglist_data", 528, &[("node_zones", "[2 zone]", 0), ("kswapd_failures", "u32", 512)]),
+    (
+        "pglist_data",
+        736,
+        &[("node_zones", "[2 zone]", 0), ("kswapd_failures", "u32", 512), ("__lruvec", "lruvec", 528)],
+    ),
     ("kmem_cache_order_objects", 4, &[("x", "u32", 0)]),
     ("kmem_cache_node", 16, &[("nr_slabs", "u64", 0), ("total_objects", "u64", 8)]),
     (
@@ -272,14 +276,12 @@ pub(super) fn btf(more: &[Record]) -> Vec<u8> {
         let id = writer.add(name, 1, 0, bytes, &[(sign << 24) | (bytes * 8)]);
         writer.ids.insert(name.into(), id);
     }
-    // A kernel without a structure has no pointer to it either.
-    let is_known = |kind: &str| match kind.strip_prefix('*') {
-        Some(target) => {
-            let target = target.trim_start_matches('*');
-            let mut names = records.iter().map(|(name, ..)| *name).chain(INTEGERS.map(|(name, ..)| name));
-            names.any(|name| name == target)
-        }
-        None => true,
+    // A kernel without a structure has no member of it either, nor a pointer to it.
+    let is_known = |kind: &str| {
+        let target = kind.trim_start_matches('*');
+        let mut names = records.iter().map(|(name, ..)| *name).chain(INTEGERS.map(|(name, ..)| name));
+        // Arrays and bit fields are of types that are there.
+        target.contains(['[', ':']) || names.any(|name| name == target)
     };
     // Records have the numbers after those, so that pointers among them can be written first.
     let members_of = |record: &Record| record.2.iter().filter(|(_, kind, _)| is_known(kind));

@@ -8,6 +8,8 @@ use super::btf::{Record, member};
 pub struct Cgroups {
     /// Whether the hierarchy is of version 1.
     pub old: bool,
+    /// Whether the kernel was booted with `cgroup_disable=memory`: there is only a root, and the pages are on lists of the node.
+    pub disabled: bool,
     pub groups: Vec<Cgroup>,
 }
 
@@ -98,6 +100,9 @@ pub(super) fn write(arena: &mut Arena, cgroups: &Cgroups, clock: u64, symbols: &
     let newer = variable(arena, "cgrp_dfl_root", 0);
     let groups: Vec<u64> = cgroups.groups.iter().map(|_| arena.record("mem_cgroup")).collect();
     variable(arena, "root_mem_cgroup", groups[0]);
+    variable(arena, "memory_cgrp_subsys_enabled_key", u64::from(!cgroups.disabled));
+    let node = symbols.iter().find(|(_, name)| name == "contig_page_data");
+    let node_lists = node.map(|(at, _)| *at).filter(|_| cgroups.disabled);
     let [sibling, children] = ["sibling", "children"].map(|name| member("cgroup_subsys_state", name).0);
     for (at, (address, group)) in groups.iter().zip(&cgroups.groups).enumerate() {
         let (cgroup, node) = (arena.record("cgroup"), arena.record("kernfs_node"));
@@ -124,7 +129,11 @@ pub(super) fn write(arena: &mut Arena, cgroups: &Cgroups, clock: u64, symbols: &
         arena.ring(&heads);
         let lists = arena.record("mem_cgroup_per_node");
         arena.word(address + member("mem_cgroup", "nodeinfo").0, lists);
-        let lists = lists + member("mem_cgroup_per_node", "lruvec").0 + member("lruvec", "lrugen").0;
+        let lists = match node_lists {
+            Some(node) => node + member("pglist_data", "__lruvec").0,
+            None => lists + member("mem_cgroup_per_node", "lruvec").0,
+        };
+        let lists = lists + member("lruvec", "lrugen").0;
         let at = |name: &str| lists + member("lru_gen_folio", name).0;
         arena.set(lists, "lru_gen_folio", "enabled", group.generations.into());
         arena.word(at("max_seq"), group.max_seq);

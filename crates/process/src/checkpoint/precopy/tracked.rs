@@ -430,7 +430,11 @@ impl Tracked {
 }
 
 fn not_found(error: std::io::Error) -> Reason {
-    format!("the pages written to cannot be found: {error}")
+    match error.raw_os_error() {
+        // The descriptor of its page tables is of memory that is gone.
+        Some(libc::ESRCH) => "it called exec while its memory was copied".into(),
+        _ => format!("the pages written to cannot be found: {error}"),
+    }
 }
 
 /// Whether pages of a mapping are the process's own and not a file's. The kernel's special mappings have other names.
