@@ -151,7 +151,7 @@ pub(crate) fn identities(
         "vmalloc and stacks",
         pages(RowKind::Vmalloc) + pages(RowKind::KernelStacks),
         "NR_VMALLOC",
-        is_read(&parts.vmalloc_broken).and_then(|()| vmalloc),
+        is_read(&parts.vmalloc_broken).and(vmalloc),
     );
     let page_size = machine.kernel().page_size();
     let stacks = is_read(&parts.vmalloc_broken).and_then(|()| of("NR_KERNEL_STACK_KB")).map(|kib| {
@@ -168,7 +168,7 @@ pub(crate) fn identities(
     let tables = pages(RowKind::KvmTables);
     if tables > 0 || parts.kvm_broken.is_some() {
         let tables = tables.saturating_sub(parts.kvm_roots);
-        let secondary = is_read(&parts.kvm_broken).and_then(|()| secondary);
+        let secondary = is_read(&parts.kvm_broken).and(secondary);
         compare("KVM page tables, but roots", tables, "NR_SECONDARY_PAGETABLE", secondary);
     }
     let huge = variable(hugetlb_pages(machine).map(PageCount::get));

@@ -52,6 +52,7 @@ fn setup() -> Setup {
             }),
             cgroups: Some(Cgroups {
                 old: false,
+                disabled: false,
                 groups: ["", "acme"]
                     .map(|name| Cgroup {
                         name,

@@ -311,6 +311,7 @@ fn inside() -> Inside {
         }),
         cgroups: Some(Cgroups {
             old: true,
+            disabled: false,
             groups: ["", "a", "b"]
                 .map(|name| Cgroup {
                     name,
