@@ -5,6 +5,7 @@ use std::process::Command;
 use std::thread::{Builder, JoinHandle};
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use rustix::fs::statfs;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -12,6 +13,9 @@ use crate::device::device_of;
 use crate::fs::{DumpFs, READ_AHEAD};
 use crate::layout::CoreFile;
 use crate::options::Options;
+
+/// `FUSE_SUPER_MAGIC` of include/uapi/linux/magic.h.
+const FUSE: u64 = 0x6573_5546;
 
 /// Why it cannot be mounted, served, or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -154,6 +158,10 @@ impl Mounted {
             }
             false => Ok(()),
         };
+        let served = match served {
+            Err(error) if is_end(&error) && (self.is_detached || !is_fuse(&self.path)) => Ok(()),
+            served => served,
+        };
         // Its threads serve on. fuser would unmount, and not lazily: what is in use would stay, served by no process, and what
         // somebody else has mounted there meanwhile would go. It takes the POLLERR of a device whose mount is gone for a sign
         // that it is still there (`is_mounted`, 0.18.0).
@@ -175,6 +183,17 @@ impl Drop for Mounted {
         // An error has no place to go.
         let _ = self.finish();
     }
+}
+
+/// Whether a thread has taken a request when the connection ended. The kernel has it know by another error than those that wait for one
+/// (ENODEV; `fuse_dev_do_read()`, fs/fuse/dev.c).
+fn is_end(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::CONNABORTED.raw_os_error())
+}
+
+/// Whether a FUSE file system is mounted on a path, one without a connection (ENOTCONN) too.
+fn is_fuse(path: &Path) -> bool {
+    statfs(path).map_or(true, |found| found.f_type as u64 == FUSE)
 }
 
 /// Unmounts lazily. What is not mounted is left alone.
@@ -199,4 +218,18 @@ pub fn detach(path: &Path) -> io::Result<()> {
 fn read_further_ahead(device: &str) {
     let setting = format!("/sys/class/bdi/{device}/read_ahead_kb");
     let _ = std::fs::write(setting, (READ_AHEAD / 1024).to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_was_taken_at_the_end_is_no_failure() {
+        assert!(is_end(&io::Error::from_raw_os_error(Errno::CONNABORTED.raw_os_error())));
+        assert!(!is_end(&io::Error::from_raw_os_error(Errno::IO.raw_os_error())));
+        let directory = tempfile::tempdir().unwrap();
+        assert!(!is_fuse(directory.path()));
+        assert!(is_fuse(&directory.path().join("missing")));
+    }
 }
