@@ -818,7 +818,7 @@ fn unmapped(mapped: &Result<Option<Mapped>, Fault>) -> &'static str {
     if mapped.is_ok() { "exited processes" } else { NOT_KNOWN }
 }
 
-/// Returns the managed pages of all zones; 0 if there is no zone, as of kernels without data symbols.
+/// Returns the managed pages of all zones. A kernel without data symbols has no zones that can be found: 0.
 fn managed(machine: &Machine<'_>) -> Result<u64, Fault> {
     let nodes = match nodes(machine) {
         Err(Fault::NoSymbol(_)) => return Ok(0),

@@ -143,7 +143,7 @@ pub(crate) fn identities(
     let by_cache = is_read(&parts.caches_broken).map(|()| (!caches.is_empty()).then_some(by_cache as i64));
     compare("number of slabs", parts.slabs, "kmem_cache_node.nr_slabs", by_cache);
     let vmalloc = match of("NR_VMALLOC") {
-        // A counter of its own until it became one of nodes, seen in 6.18.
+        // A variable in older kernels. In 6.18 it is a counter of each node.
         Ok(None) => variable(machine.u64("nr_vmalloc_pages")),
         found => found,
     };

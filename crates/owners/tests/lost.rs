@@ -1,4 +1,5 @@
-//! Balances of a dump that lost one page. What is not as in that of the whole dump is said to be missing: "none" is for what was looked for.
+//! Balances of dumps that have each lost one page. Where such a balance differs from that of the whole dump, it says that something is
+//! missing.
 
 mod common;
 

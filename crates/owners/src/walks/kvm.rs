@@ -130,8 +130,8 @@ impl Walks<'_> {
         Ok(())
     }
 
-    /// Returns the level of the table in a page to which an entry of a table of `level` leads, or `None` if the page is no table. Not every
-    /// entry leads to one: a page is a table only if it leads to a `struct kvm_mmu_page` that has this page.
+    /// Returns the level of the table in a page, or `None` if the page is no table. An entry of a table of `level` leads to the page. A page
+    /// is a table only if it leads to a `struct kvm_mmu_page` that has this page.
     fn table_in(&mut self, tables: &Tables<'_>, pfn: Pfn, level: u64) -> Option<u64> {
         let page = self.memmap.struct_page(pfn)?;
         let known = self.machine.memory().u64(page.get().wrapping_add(tables.private)).ok()?;

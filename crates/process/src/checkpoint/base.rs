@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_block_is_where_its_parts_are_known_to_be() {
-        // The block has pages 10 to 17. Pages 11 to 16 may be in the base, whose image 4 has them from its page 100 on.
+        // The block has pages 10 to 17. Pages 11 to 16 may be in the base: in its image 4, from page 100 of that image on.
         let content: Vec<u8> = (10..18).flat_map(|page| vec![page; PAGE as usize]).collect();
         let pages = |first: u64, count: u64| first * PAGE..(first + count) * PAGE;
         let known = [

@@ -209,7 +209,7 @@ pub(super) fn resident(tree: &[Process]) -> Result<u64, ProcessError> {
             if mapping.is_deleted() {
                 let free = free(&directory(size));
                 recognizable(pid, size, free, Path::new(RECOGNIZED).exists())?;
-                // The file of a private mapping has no pages of its own.
+                // Pages of a private mapping are the process's: its file has none.
                 if mapping.name.starts_with(MEMFD) || file.blocks() > 0 {
                     readable(pid, size, file.len(), free)?;
                 }
